@@ -1,0 +1,79 @@
+//! The CPU as a device of `plan`.
+
+use crate::exec::CpuExec;
+use crate::isa::Isa;
+use crate::load::Stored;
+use crate::pool::{Limits as ThreadLimits, default_threads};
+use plan::{Budget, Caps, Device, Fusion, KV_BLOCK, KvType, Limits, PlanError, Program};
+use std::mem::size_of;
+use weights::Weights;
+
+/// The name used in messages.
+pub(crate) const DEVICE_NAME: &str = "the CPU device";
+
+const KV_TYPES: &[KvType] = &[KvType::F16, KvType::F32];
+
+/// A number of threads and an instruction set.
+#[derive(Clone, Copy, Debug)]
+pub struct CpuDevice {
+    threads: usize,
+    isa: Isa,
+}
+
+impl CpuDevice {
+    /// This machine's best instruction set on `threads` threads; `None`: as many as the machine gives us.
+    pub fn new(threads: Option<usize>) -> Self {
+        let threads = threads.unwrap_or_else(|| default_threads(&ThreadLimits::default()));
+        Self { threads: threads.max(1), isa: Isa::detect() }
+    }
+
+    /// The same with another instruction set.
+    pub fn with_isa(self, isa: Isa) -> Self {
+        Self { isa, ..self }
+    }
+
+    /// How many threads it runs on.
+    pub fn threads(&self) -> usize {
+        self.threads
+    }
+
+    /// The instruction set it uses.
+    pub fn isa(&self) -> Isa {
+        self.isa
+    }
+}
+
+impl Device for CpuDevice {
+    type Exec = CpuExec;
+
+    fn caps(&self) -> Caps {
+        Caps {
+            device: DEVICE_NAME,
+            fusions: &[Fusion::Linears, Fusion::LinearAdd, Fusion::GateUpAct],
+            kv: KV_TYPES,
+        }
+    }
+
+    fn memory(&self, programs: &[Program], weights: &Weights, limits: &Limits) -> Result<Budget, PlanError> {
+        let mut bytes = 0;
+        for used in programs.iter().flat_map(|p| &p.weights) {
+            bytes += Stored::bytes(used, weights)?;
+        }
+        let per_position: usize = programs
+            .iter()
+            .flat_map(|p| &p.states)
+            .map(|s| limits.kv.k.bytes(s.heads * s.head_dim) + limits.kv.v.bytes(s.heads * s.head_dim))
+            .sum();
+        let slots: usize = programs.iter().map(|p| p.slot_values(limits.rows, limits.wanted)).sum();
+        Ok(Budget {
+            weights: bytes,
+            states: (per_position * limits.blocks * KV_BLOCK) as u64,
+            slots: (slots * size_of::<f32>()) as u64,
+            per_position: per_position as u64,
+        })
+    }
+
+    fn compile(&self, programs: Vec<Program>, weights: &Weights, limits: Limits) -> Result<CpuExec, PlanError> {
+        CpuExec::new(programs, weights, limits, *self)
+    }
+}

@@ -1,0 +1,100 @@
+//! Pieces the AVX2 kernels share: checked loads, f16 conversion, an 8×8 transpose and an eight-way horizontal sum.
+#![allow(unsafe_code)]
+
+use std::arch::x86_64::*;
+
+use super::{Avx2, Kernel};
+
+/// Runs a computation compiled with AVX2, FMA and F16C.
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) fn run<K: Kernel>(kernel: K, token: Avx2) -> K::Output {
+    kernel.run(token)
+}
+
+/// Exact f16 → f32 conversion of eight bit patterns.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) fn widen(bits: &[u16; 8]) -> [f32; 8] {
+    store(widen_to_vector(bits))
+}
+
+/// Exact f16 → f32 conversion, left in a register.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(crate) fn widen_to_vector(bits: &[u16; 8]) -> __m256 {
+    // SAFETY: the array has the 16 bytes that the unaligned load reads.
+    let bits = unsafe { _mm_loadu_si128(bits.as_ptr().cast()) };
+    _mm256_cvtph_ps(bits)
+}
+
+/// Loads 32 bytes.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(crate) fn load32(bytes: &[u8; 32]) -> __m256i {
+    // SAFETY: the array has the 32 bytes that the unaligned load reads.
+    unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) }
+}
+
+/// Loads 16 bytes.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(crate) fn load16(bytes: &[u8; 16]) -> __m128i {
+    // SAFETY: the array has the 16 bytes that the unaligned load reads.
+    unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
+}
+
+/// Loads eight floats.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(crate) fn load(values: &[f32; 8]) -> __m256 {
+    // SAFETY: the array has the 32 bytes that the unaligned load reads.
+    unsafe { _mm256_loadu_ps(values.as_ptr()) }
+}
+
+/// The eight lanes as an array.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(crate) fn store(vector: __m256) -> [f32; 8] {
+    let mut lanes = [0.0; 8];
+    // SAFETY: the array has the 32 bytes that the unaligned store writes.
+    unsafe { _mm256_storeu_ps(lanes.as_mut_ptr(), vector) };
+    lanes
+}
+
+/// Transposes an 8×8 matrix of 32-bit lanes: lane `i` of result `j` is lane `j` of row `i`.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(crate) fn transpose(rows: [__m256i; 8]) -> [__m256i; 8] {
+    let [a, b, c, d, e, f, g, h] = rows;
+    let (ab_lo, ab_hi) = (_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
+    let (cd_lo, cd_hi) = (_mm256_unpacklo_epi32(c, d), _mm256_unpackhi_epi32(c, d));
+    let (ef_lo, ef_hi) = (_mm256_unpacklo_epi32(e, f), _mm256_unpackhi_epi32(e, f));
+    let (gh_lo, gh_hi) = (_mm256_unpacklo_epi32(g, h), _mm256_unpackhi_epi32(g, h));
+    let (abcd0, abcd1) = (_mm256_unpacklo_epi64(ab_lo, cd_lo), _mm256_unpackhi_epi64(ab_lo, cd_lo));
+    let (abcd2, abcd3) = (_mm256_unpacklo_epi64(ab_hi, cd_hi), _mm256_unpackhi_epi64(ab_hi, cd_hi));
+    let (efgh0, efgh1) = (_mm256_unpacklo_epi64(ef_lo, gh_lo), _mm256_unpackhi_epi64(ef_lo, gh_lo));
+    let (efgh2, efgh3) = (_mm256_unpacklo_epi64(ef_hi, gh_hi), _mm256_unpackhi_epi64(ef_hi, gh_hi));
+    [
+        _mm256_permute2x128_si256::<0x20>(abcd0, efgh0),
+        _mm256_permute2x128_si256::<0x20>(abcd1, efgh1),
+        _mm256_permute2x128_si256::<0x20>(abcd2, efgh2),
+        _mm256_permute2x128_si256::<0x20>(abcd3, efgh3),
+        _mm256_permute2x128_si256::<0x31>(abcd0, efgh0),
+        _mm256_permute2x128_si256::<0x31>(abcd1, efgh1),
+        _mm256_permute2x128_si256::<0x31>(abcd2, efgh2),
+        _mm256_permute2x128_si256::<0x31>(abcd3, efgh3),
+    ]
+}
+
+/// Lane `i` of the result is the sum of the eight lanes of vector `i`.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(crate) fn sum_each(vectors: [__m256i; 8]) -> __m256i {
+    let [a, b, c, d, e, f, g, h] = vectors;
+    let abcd = _mm256_hadd_epi32(_mm256_hadd_epi32(a, b), _mm256_hadd_epi32(c, d));
+    let efgh = _mm256_hadd_epi32(_mm256_hadd_epi32(e, f), _mm256_hadd_epi32(g, h));
+    _mm256_add_epi32(
+        _mm256_permute2x128_si256::<0x20>(abcd, efgh),
+        _mm256_permute2x128_si256::<0x31>(abcd, efgh),
+    )
+}

@@ -1,0 +1,202 @@
+//! Typed reads of a model's configuration, in Hugging Face's key names whatever the container.
+//!
+//! Every read is remembered. When the family is done, a key nobody read is an error unless it is known
+//! not to change the mathematics: a new option must never be ignored silently.
+
+use crate::ModelError;
+use serde_json::{Map, Value};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+/// Keys that describe, train or serve a model but do not enter its equations.
+const INERT: &[&str] = &[
+    "_from_model_config",
+    "_name_or_path",
+    "_sliding_window_pattern",
+    "architectures",
+    "attention_dropout",
+    "attn_implementation",
+    "bos_token_id",
+    "cache_implementation",
+    "dtype",
+    "eos_token_id",
+    "finetuned",
+    "general.basename",
+    "general.name",
+    "hidden_dropout",
+    "initializer_range",
+    "is_llama_config",
+    "max_window_layers",
+    "model_type",
+    "output_attentions",
+    "output_hidden_states",
+    "pad_token_id",
+    "pretraining_tp",
+    "resid_pdrop",
+    "torch_dtype",
+    "transformers.js_config",
+    "transformers_version",
+    "unsloth_fixed",
+    "unsloth_version",
+    "use_cache",
+];
+
+/// A JSON object read by key, with the path for messages.
+#[derive(Clone, Debug)]
+pub struct Config {
+    map: Map<String, Value>,
+    prefix: String,
+    family: String,
+    read: Rc<RefCell<BTreeSet<String>>>,
+}
+
+impl Config {
+    /// Parses the text of a `config.json`.
+    pub fn from_json(text: &[u8]) -> Result<Self, ModelError> {
+        let value = serde_json::from_slice(text).map_err(|e| ModelError::NotJson { reason: e.to_string() })?;
+        match value {
+            Value::Object(map) => Ok(Self::from_map(map)),
+            other => Err(ModelError::NotJson { reason: format!("found {}", kind(&other)) }),
+        }
+    }
+
+    pub(crate) fn from_map(map: Map<String, Value>) -> Self {
+        Self { map, prefix: String::new(), family: String::new(), read: Rc::default() }
+    }
+
+    pub(crate) fn for_family(&self, family: &str) -> Self {
+        Self { family: family.to_owned(), ..self.clone() }
+    }
+
+    /// The value of `key`, marked as read; JSON `null` counts as absent.
+    pub fn get(&self, key: &str) -> Option<&Value> {
+        self.read.borrow_mut().insert(self.path(key));
+        self.map.get(key).filter(|v| !v.is_null())
+    }
+
+    /// A nested object.
+    pub fn section(&self, key: &str) -> Result<Option<Self>, ModelError> {
+        match self.get(key) {
+            None => Ok(None),
+            Some(Value::Object(map)) => Ok(Some(Self {
+                map: map.clone(),
+                prefix: format!("{}.", self.path(key)),
+                family: self.family.clone(),
+                read: Rc::clone(&self.read),
+            })),
+            Some(other) => Err(self.bad(key, "an object", other)),
+        }
+    }
+
+    /// A required positive integer.
+    pub fn size(&self, key: &str) -> Result<usize, ModelError> {
+        self.opt_size(key)?.ok_or_else(|| self.missing(key))
+    }
+
+    /// An optional positive integer.
+    pub fn opt_size(&self, key: &str) -> Result<Option<usize>, ModelError> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        match value.as_u64() {
+            Some(n) if n > 0 && n <= u32::MAX as u64 => Ok(Some(n as usize)),
+            _ => Err(self.bad(key, "a positive integer below 2^32", value)),
+        }
+    }
+
+    /// A required finite number.
+    pub fn number(&self, key: &str) -> Result<f32, ModelError> {
+        self.opt_number(key)?.ok_or_else(|| self.missing(key))
+    }
+
+    /// An optional finite number.
+    pub fn opt_number(&self, key: &str) -> Result<Option<f32>, ModelError> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        match value.as_f64() {
+            Some(x) if x.is_finite() && (x as f32).is_finite() => Ok(Some(x as f32)),
+            _ => Err(self.bad(key, "a finite number", value)),
+        }
+    }
+
+    /// An optional boolean.
+    pub fn flag(&self, key: &str) -> Result<Option<bool>, ModelError> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        value.as_bool().map(Some).ok_or_else(|| self.bad(key, "true or false", value))
+    }
+
+    /// An optional string.
+    pub fn text(&self, key: &str) -> Result<Option<&str>, ModelError> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        value.as_str().map(Some).ok_or_else(|| self.bad(key, "a string", value))
+    }
+
+    /// An optional list of strings, one for each of `len` layers.
+    pub fn texts(&self, key: &str, len: usize) -> Result<Option<Vec<&str>>, ModelError> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        let list: Option<Vec<&str>> = value.as_array().and_then(|a| a.iter().map(Value::as_str).collect());
+        match list {
+            Some(list) if list.len() == len => Ok(Some(list)),
+            _ => Err(self.bad(key, &format!("a list of {len} strings, one a layer"), value)),
+        }
+    }
+
+    /// An error about the value of `key`.
+    pub fn bad(&self, key: &str, expected: &str, found: &Value) -> ModelError {
+        let mut found = found.to_string();
+        if found.len() > 200 {
+            let cut = (0..=200).rev().find(|&i| found.is_char_boundary(i)).unwrap_or(0);
+            found.truncate(cut);
+            found.push('…');
+        }
+        ModelError::BadValue { key: self.path(key), expected: expected.to_owned(), found }
+    }
+
+    /// The error for a key that had to be there.
+    pub fn missing(&self, key: &str) -> ModelError {
+        ModelError::MissingKey { key: self.path(key), family: self.family.clone() }
+    }
+
+    /// Fails on the first key that nobody read and that is not known to be inert.
+    pub(crate) fn finish(&self) -> Result<(), ModelError> {
+        let read = self.read.borrow();
+        check_read(&self.map, &self.prefix, &read, &self.family)
+    }
+
+    fn path(&self, key: &str) -> String {
+        format!("{}{key}", self.prefix)
+    }
+}
+
+fn check_read(map: &Map<String, Value>, prefix: &str, read: &BTreeSet<String>, family: &str) -> Result<(), ModelError> {
+    for (key, value) in map {
+        let path = format!("{prefix}{key}");
+        if read.contains(&path) {
+            if let Value::Object(inner) = value {
+                check_read(inner, &format!("{path}."), read, family)?;
+            }
+        } else if !INERT.contains(&key.as_str()) && !says_nothing(value) {
+            return Err(ModelError::UnreadKey { key: path, found: value.to_string(), family: family.to_owned() });
+        }
+    }
+    Ok(())
+}
+
+/// Values by which a config says that an option is not used.
+fn says_nothing(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => true,
+        Value::Array(a) => a.is_empty(),
+        Value::Object(o) => o.is_empty(),
+        _ => false,
+    }
+}
+
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "an array",
+        Value::Object(_) => "an object",
+    }
+}

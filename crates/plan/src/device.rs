@@ -1,0 +1,223 @@
+//! The contract between programs and devices.
+
+use crate::blocks::BlockId;
+use crate::fuse::Fusion;
+use crate::program::{KV_BLOCK, Program, ProgramId};
+use crate::{ExecError, PlanError};
+use foundation::{LogitValue, TokenId};
+use std::fmt;
+use std::str::FromStr;
+use weights::Weights;
+
+/// What a device is and which fused steps it has kernels for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Caps {
+    /// The name used in messages.
+    pub device: &'static str,
+    /// Fused forms to lower to.
+    pub fusions: &'static [Fusion],
+    /// Types keys and values can be kept in.
+    pub kv: &'static [KvType],
+}
+
+/// How cached keys or values are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KvType {
+    /// Four bytes a value.
+    F32,
+    /// Two bytes a value.
+    F16,
+}
+
+impl KvType {
+    /// Bytes of `values` stored values.
+    pub fn bytes(self, values: usize) -> usize {
+        match self {
+            Self::F32 => 4 * values,
+            Self::F16 => 2 * values,
+        }
+    }
+}
+
+impl fmt::Display for KvType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::F32 => "f32",
+            Self::F16 => "f16",
+        })
+    }
+}
+
+/// Storage types of keys and of values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KvTypes {
+    /// For keys.
+    pub k: KvType,
+    /// For values.
+    pub v: KvType,
+}
+
+impl KvTypes {
+    /// One type for both.
+    pub const fn both(kind: KvType) -> Self {
+        Self { k: kind, v: kind }
+    }
+}
+
+impl FromStr for KvTypes {
+    type Err = String;
+
+    /// `TYPE`, or `K:V` with a type each.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let one = |t: &str| match t {
+            "f32" => Ok(KvType::F32),
+            "f16" => Ok(KvType::F16),
+            other => Err(format!("`{other}` is not a cache type of this version; use f16 or f32")),
+        };
+        match text.split_once(':') {
+            Some((k, v)) => Ok(Self { k: one(k)?, v: one(v)? }),
+            None => Ok(Self::both(one(text)?)),
+        }
+    }
+}
+
+impl fmt::Display for KvTypes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.k == self.v { write!(f, "{}", self.k) } else { write!(f, "{}:{}", self.k, self.v) }
+    }
+}
+
+/// What a compiled program must be able to do at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Rows of one run.
+    pub rows: usize,
+    /// Rows of one run whose logits are wanted.
+    pub wanted: usize,
+    /// Blocks of cache, [`KV_BLOCK`] positions each, shared by all sequences.
+    pub blocks: usize,
+    /// How keys and values are stored.
+    pub kv: KvTypes,
+}
+
+impl Limits {
+    /// Limits for one sequence of up to `context` positions, fed `rows` at a time.
+    pub fn for_context(context: usize, rows: usize, kv: KvTypes) -> Self {
+        Self { rows, wanted: 1, blocks: context.div_ceil(KV_BLOCK), kv }
+    }
+}
+
+/// Memory in bytes, exact before anything is loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budget {
+    /// Weights as the device keeps them.
+    pub weights: u64,
+    /// All blocks of cache.
+    pub states: u64,
+    /// Activation buffers and scratch.
+    pub slots: u64,
+    /// One more position of context.
+    pub per_position: u64,
+}
+
+impl Budget {
+    /// Everything together.
+    pub fn total(&self) -> u64 {
+        self.weights + self.states + self.slots
+    }
+
+    /// The largest context, a multiple of [`KV_BLOCK`], whose total stays within `available`; 0 if none.
+    pub fn largest_context(&self, available: u64) -> u64 {
+        let left = available.saturating_sub(self.weights + self.slots);
+        left / self.per_position.max(1) / KV_BLOCK as u64 * KV_BLOCK as u64
+    }
+}
+
+/// Rows of several sequences for one run. A sequence's rows are neighbours, in order of position.
+#[derive(Clone, Copy, Debug)]
+pub struct Batch<'a> {
+    /// One a row.
+    pub tokens: &'a [TokenId],
+    /// The row's place in its sequence.
+    pub positions: &'a [u32],
+    /// Index of the row's sequence in `sequences`.
+    pub sequence: &'a [u32],
+    /// The sequences of this run.
+    pub sequences: &'a [SequenceArgs<'a>],
+    /// Rows whose logits are wanted, ascending.
+    pub wanted: &'a [u32],
+}
+
+/// What a device must know of a sequence.
+#[derive(Clone, Copy, Debug)]
+pub struct SequenceArgs<'a> {
+    /// The block of positions `[KV_BLOCK · i, KV_BLOCK · (i + 1))` is `blocks[i]`.
+    pub blocks: &'a [BlockId],
+}
+
+/// Where a run's results go.
+#[derive(Debug)]
+pub struct Outputs<'a> {
+    /// `[wanted rows, vocab]`, raw.
+    pub logits: &'a mut [LogitValue],
+}
+
+/// A block's whole content, in every layer, to be copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StateCopy {
+    /// Source.
+    pub from: BlockId,
+    /// Destination.
+    pub to: BlockId,
+}
+
+/// Turns programs into something it can replay; never sees a family.
+pub trait Device {
+    /// What it compiles to.
+    type Exec: Exec;
+
+    /// What the device can do.
+    fn caps(&self) -> Caps;
+
+    /// Memory the programs will take, exactly, before anything is loaded.
+    fn memory(&self, programs: &[Program], weights: &Weights, limits: &Limits) -> Result<Budget, PlanError>;
+
+    /// Loads the weights and allocates everything a run needs.
+    fn compile(&self, programs: Vec<Program>, weights: &Weights, limits: Limits) -> Result<Self::Exec, PlanError>;
+}
+
+/// Compiled programs with their weights and cache.
+pub trait Exec {
+    /// What was compiled for.
+    fn limits(&self) -> &Limits;
+
+    /// Values in a row of logits of a program.
+    fn vocab(&self, program: ProgramId) -> usize;
+
+    /// Runs a batch; on an error the cached states that other rows can see are unchanged.
+    fn run(&mut self, program: ProgramId, batch: &Batch<'_>, outputs: &mut Outputs<'_>) -> Result<(), ExecError>;
+
+    /// Copies blocks of cache, in order.
+    fn copy_states(&mut self, copies: &[StateCopy]) -> Result<(), ExecError>;
+}
+
+impl Batch<'_> {
+    /// The checks every device needs before it touches anything.
+    pub fn check(&self, limits: &Limits, vocab: usize, logits: usize) -> Result<(), ExecError> {
+        if self.tokens.is_empty() {
+            return Err(ExecError::Empty);
+        }
+        if self.tokens.len() > limits.rows || self.wanted.len() > limits.wanted {
+            let (found, limit) = (self.tokens.len().max(self.wanted.len()), limits.rows.min(limits.wanted));
+            return Err(ExecError::TooManyRows { found, limit });
+        }
+        if let Some(token) = self.tokens.iter().find(|t| t.index() >= vocab) {
+            return Err(ExecError::TokenOutsideVocabulary { token: token.0, vocab });
+        }
+        let expected = self.wanted.len() * vocab;
+        if logits != expected {
+            return Err(ExecError::OutputSize { expected, found: logits });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,122 @@
+//! What can go wrong before a program runs, and while it does.
+
+use crate::sequences::SequenceId;
+use weights::WeightsError;
+
+/// A program cannot be made, or not on this device.
+#[derive(Debug, thiserror::Error)]
+pub enum PlanError {
+    /// A tensor is absent.
+    #[error("tensor `{name}` is missing from the checkpoint")]
+    MissingTensor {
+        /// Canonical name.
+        name: String,
+    },
+    /// A tensor has another shape than the model needs.
+    #[error("tensor `{name}` has shape {found:?}, expected {expected:?}")]
+    BadShape {
+        /// Canonical name.
+        name: String,
+        /// What the model needs.
+        expected: Vec<usize>,
+        /// What the file holds.
+        found: Vec<usize>,
+    },
+    /// The device has no kernel for a tensor's type.
+    #[error("tensor `{name}` is stored as {dtype}, which {device} cannot compute with; convert the model to one of {known}")]
+    UnsupportedType {
+        /// Canonical name.
+        name: String,
+        /// The tensor's type.
+        dtype: String,
+        /// The device.
+        device: String,
+        /// What it could have used.
+        known: String,
+    },
+    /// The device cannot keep keys and values in the type asked for.
+    #[error("{device} cannot keep keys and values as {found}; use one of {known}")]
+    UnsupportedKv {
+        /// The device.
+        device: String,
+        /// The type asked for.
+        found: String,
+        /// What it could have used.
+        known: String,
+    },
+    /// A weight's values could not be read.
+    #[error(transparent)]
+    Weights(#[from] WeightsError),
+}
+
+/// A run that did not happen; no state has changed.
+#[derive(Debug, thiserror::Error)]
+pub enum ExecError {
+    /// A token that is no row of the embedding table.
+    #[error("token id {token} is outside the vocabulary of {vocab} entries")]
+    TokenOutsideVocabulary {
+        /// The id.
+        token: u32,
+        /// Rows of the table.
+        vocab: usize,
+    },
+    /// More rows than the program was compiled for.
+    #[error("a batch of {found} rows exceeds the {limit} this program was compiled for; feed smaller chunks")]
+    TooManyRows {
+        /// Rows in the batch.
+        found: usize,
+        /// Rows compiled for.
+        limit: usize,
+    },
+    /// The output buffer does not hold the wanted rows.
+    #[error("the output buffer holds {found} values, the wanted rows need {expected}")]
+    OutputSize {
+        /// wanted rows × vocabulary.
+        expected: usize,
+        /// What the caller gave.
+        found: usize,
+    },
+    /// A batch without rows, or a feed without tokens.
+    #[error("a batch needs at least one token")]
+    Empty,
+    /// No block of cache is free.
+    #[error("the cache is full: {needed} more blocks of {block} positions are needed and {free} of {total} are free; shorten the context, close a sequence or raise --memory")]
+    StateFull {
+        /// Blocks the feed needs.
+        needed: usize,
+        /// Blocks nobody holds.
+        free: usize,
+        /// Blocks in all.
+        total: usize,
+        /// Positions in a block.
+        block: usize,
+    },
+    /// A sequence that is closed, was never opened, or appears twice in one batch.
+    #[error("sequence {sequence:?} is not open, or was named twice in one batch")]
+    NoSuchSequence {
+        /// The sequence.
+        sequence: SequenceId,
+    },
+    /// A fault a test asked for.
+    #[error("injected fault at run {run}: {what}")]
+    Injected {
+        /// How many runs came before.
+        run: usize,
+        /// The test's text.
+        what: String,
+    },
+    /// A scripted run wants more rows than were prepared.
+    #[error("the script is exhausted: row {row} was wanted and {prepared} are prepared")]
+    ScriptExhausted {
+        /// The row wanted.
+        row: usize,
+        /// Rows prepared.
+        prepared: usize,
+    },
+    /// The logits held a value that is no number, which means broken weights or a broken kernel.
+    #[error("the model produced a value that is not a number at output {index}; the weights are damaged or the model is not supported")]
+    NotANumber {
+        /// Index into the output buffer.
+        index: usize,
+    },
+}

@@ -1,0 +1,32 @@
+//! What a device *runs*: a straight list of coarse steps over numbered slots, lowered once from a
+//! [`model::ModelSpec`], for every family and every device.
+//!
+//! The order of passes is `lower` → `fuse` → `assign_slots`. [`reference`] is the scalar interpreter of the
+//! steps: the place to read what a step means, and the oracle of every kernel.
+#![forbid(unsafe_code)]
+
+mod blocks;
+mod device;
+mod error;
+mod fuse;
+mod lower;
+mod print;
+mod program;
+pub mod reference;
+mod scripted;
+mod sequences;
+mod slots;
+mod source;
+mod step;
+
+pub use blocks::BlockId;
+pub use device::{Batch, Budget, Caps, Device, Exec, KvType, KvTypes, Limits, Outputs, SequenceArgs, StateCopy};
+pub use error::{ExecError, PlanError};
+pub use fuse::{Fusion, fuse};
+pub use lower::{lower, lower_for};
+pub use program::{KV_BLOCK, KvSpec, Program, ProgramId, Rows, SlotSpec, WeightRole, WeightUse};
+pub use scripted::{Fault, Script, ScriptedExec};
+pub use sequences::{Feed, SequenceId, Sequences, Snapshot, Want};
+pub use slots::assign_slots;
+pub use source::{check, values};
+pub use step::{Part, RopeId, Slot, StateId, Step, WeightId};

@@ -1,0 +1,125 @@
+//! Byte layouts and exact dequantisation, one file a format.
+//!
+//! A block is [`crate::DType::block_bytes`] bytes for [`crate::DType::block_len`] elements. Every number is
+//! little-endian; `half` is IEEE binary16. The `f32` results follow ggml's reference rounding order, each
+//! multiplication and addition rounded by itself, so they are the same bits on every machine.
+
+pub mod float;
+pub mod integer;
+pub mod iq3_s;
+mod iq3_s_grid;
+pub mod iq4_nl;
+pub mod iq4_xs;
+pub mod mxfp4;
+pub mod q2_k;
+pub mod q3_k;
+pub mod q4_0;
+pub mod q4_1;
+pub mod q4_k;
+pub mod q5_0;
+pub mod q5_1;
+pub mod q5_k;
+pub mod q6_k;
+pub mod q8_0;
+
+use crate::{DType, WeightsError};
+
+/// Converts stored `bytes` of type `dtype` to `out`. Errors if the lengths disagree or the type has no conversion.
+pub fn dequantise(dtype: DType, bytes: &[u8], out: &mut [f32]) -> Result<(), WeightsError> {
+    if dtype.bytes_for(out.len()) != Some(bytes.len()) {
+        return Err(WeightsError::Argument {
+            tensor: dtype.name().into(),
+            field: "bytes",
+            expected: format!("{} in blocks of {}", out.len(), dtype.block_len()),
+            found: format!("{} bytes in blocks of {}", bytes.len(), dtype.block_bytes()),
+        });
+    }
+    let unsupported = |expected| WeightsError::UnsupportedType {
+        tensor: "bytes".into(),
+        dtype: dtype.name(),
+        expected,
+    };
+    let convert: fn(&[u8], &mut [f32]) = match dtype {
+        DType::F32 => float::f32s,
+        DType::F16 => float::f16s,
+        DType::BF16 => float::bf16s,
+        DType::F64 => float::f64s,
+        DType::I8
+        | DType::I16
+        | DType::I32
+        | DType::I64
+        | DType::U8
+        | DType::U16
+        | DType::U32
+        | DType::U64 => {
+            return integer::to_f32(dtype, bytes, out)
+                .ok_or_else(|| unsupported("integers that f32 holds exactly"));
+        }
+        DType::Bool => {
+            return integer::to_f32(dtype, bytes, out).ok_or_else(|| unsupported("bytes 0 and 1"));
+        }
+        DType::Q4_0 => q4_0::dequantise,
+        DType::Q4_1 => q4_1::dequantise,
+        DType::Q5_0 => q5_0::dequantise,
+        DType::Q5_1 => q5_1::dequantise,
+        DType::Q8_0 => q8_0::dequantise,
+        DType::Q2K => q2_k::dequantise,
+        DType::Q3K => q3_k::dequantise,
+        DType::Q4K => q4_k::dequantise,
+        DType::Q5K => q5_k::dequantise,
+        DType::Q6K => q6_k::dequantise,
+        DType::IQ4NL => iq4_nl::dequantise,
+        DType::IQ4XS => iq4_xs::dequantise,
+        DType::IQ3S => iq3_s::dequantise,
+        DType::MXFP4 => mxfp4::dequantise,
+        DType::Unsupported(_) => return Err(unsupported("a type with a conversion to f32")),
+    };
+    if dtype.is_quantised() {
+        let blocks = bytes.chunks_exact(dtype.block_bytes());
+        for (bytes, out) in blocks.zip(out.chunks_exact_mut(dtype.block_len())) {
+            convert(bytes, out);
+        }
+    } else {
+        convert(bytes, out);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_agree_with_the_table_of_types() {
+        let sizes = [
+            (DType::Q4_0, q4_0::LEN, q4_0::BYTES),
+            (DType::Q4_1, q4_1::LEN, q4_1::BYTES),
+            (DType::Q5_0, q5_0::LEN, q5_0::BYTES),
+            (DType::Q5_1, q5_1::LEN, q5_1::BYTES),
+            (DType::Q8_0, q8_0::LEN, q8_0::BYTES),
+            (DType::Q2K, q2_k::LEN, q2_k::BYTES),
+            (DType::Q3K, q3_k::LEN, q3_k::BYTES),
+            (DType::Q4K, q4_k::LEN, q4_k::BYTES),
+            (DType::Q5K, q5_k::LEN, q5_k::BYTES),
+            (DType::Q6K, q6_k::LEN, q6_k::BYTES),
+            (DType::IQ4NL, iq4_nl::LEN, iq4_nl::BYTES),
+            (DType::IQ4XS, iq4_xs::LEN, iq4_xs::BYTES),
+            (DType::IQ3S, iq3_s::LEN, iq3_s::BYTES),
+            (DType::MXFP4, mxfp4::LEN, mxfp4::BYTES),
+        ];
+        for (dtype, len, bytes) in sizes {
+            assert_eq!(
+                (dtype.block_len(), dtype.block_bytes()),
+                (len, bytes),
+                "{dtype}"
+            );
+        }
+    }
+
+    #[test]
+    fn lengths_that_disagree_are_an_error() {
+        assert!(dequantise(DType::Q4_0, &[0; 18], &mut [0.0; 31]).is_err());
+        assert!(dequantise(DType::Q4_0, &[0; 17], &mut [0.0; 32]).is_err());
+        assert!(dequantise(DType::F32, &[0; 8], &mut [0.0; 1]).is_err());
+    }
+}

@@ -1,0 +1,218 @@
+//! A named, typed tensor over bytes of a mapped file or of its own.
+
+use crate::map::Map;
+use crate::{DType, WeightsError, block};
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// A tensor: name, type, shape and bytes. Cloning copies no data.
+#[derive(Clone)]
+pub struct Tensor {
+    name: Arc<str>,
+    dtype: DType,
+    shape: Arc<[usize]>,
+    elements: usize,
+    storage: Storage,
+}
+
+#[derive(Clone)]
+enum Storage {
+    Mapped { map: Arc<Map>, range: Range<usize> },
+    Owned(Arc<Vec<u8>>),
+}
+
+/// Elements of a shape (1 for a scalar); `None` on overflow. Every leading product is checked too.
+pub(crate) fn element_count(shape: &[usize]) -> Option<usize> {
+    shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d))
+}
+
+impl Tensor {
+    /// A tensor over `range` of a map. The caller has checked type, shape and range against each other.
+    pub(crate) fn mapped(
+        name: &str,
+        dtype: DType,
+        shape: &[usize],
+        map: &Arc<Map>,
+        range: Range<usize>,
+    ) -> Self {
+        debug_assert!(range.start <= range.end && range.end <= map.bytes().len());
+        Self {
+            name: name.into(),
+            dtype,
+            shape: shape.into(),
+            elements: element_count(shape).expect("checked by the reader"),
+            storage: Storage::Mapped {
+                map: map.clone(),
+                range,
+            },
+        }
+    }
+
+    /// A tensor that owns its bytes; `shape` is outermost first. Errors if `bytes` is not what type and shape
+    /// need, or the last dimension is not a whole number of blocks.
+    pub fn from_bytes(
+        name: impl Into<String>,
+        dtype: DType,
+        shape: Vec<usize>,
+        bytes: Vec<u8>,
+    ) -> Result<Self, WeightsError> {
+        let name = name.into();
+        let misfit = |field, expected, found| WeightsError::Argument {
+            tensor: name.clone(),
+            field,
+            expected,
+            found,
+        };
+        let cols = shape.last().copied().unwrap_or(1);
+        if !cols.is_multiple_of(dtype.block_len()) {
+            let expected = format!(
+                "a last dimension divisible by {} for {dtype}",
+                dtype.block_len()
+            );
+            return Err(misfit("shape", expected, format!("{shape:?}")));
+        }
+        let sized = element_count(&shape).and_then(|n| Some((n, dtype.bytes_for(n)?)));
+        let Some((elements, needed)) = sized else {
+            return Err(misfit(
+                "shape",
+                "a size below 2^64 bytes".into(),
+                format!("{shape:?}"),
+            ));
+        };
+        if bytes.len() != needed {
+            let expected = format!("{needed} for {dtype} {shape:?}");
+            return Err(misfit("bytes", expected, bytes.len().to_string()));
+        }
+        Ok(Self {
+            name: name.into(),
+            dtype,
+            shape: shape.into(),
+            elements,
+            storage: Storage::Owned(Arc::new(bytes)),
+        })
+    }
+
+    /// An `F32` tensor that owns a copy of `values`.
+    ///
+    /// # Panics
+    /// If `shape` does not have as many elements as `values`.
+    pub fn from_f32(name: impl Into<String>, shape: Vec<usize>, values: &[f32]) -> Self {
+        let bytes = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+        Self::from_bytes(name, DType::F32, shape, bytes).expect("shape and values agree")
+    }
+
+    /// The name, as in the file.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The type of the elements or blocks.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// The dimensions, outermost first, whatever the file's own order is.
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// The number of elements: the product of the shape, 1 for a scalar.
+    pub fn elements(&self) -> usize {
+        self.elements
+    }
+
+    /// The bytes as stored. They are not aligned to anything in general.
+    pub fn bytes(&self) -> &[u8] {
+        match &self.storage {
+            Storage::Mapped { map, range } => &map.bytes()[range.clone()],
+            Storage::Owned(bytes) => bytes,
+        }
+    }
+
+    /// The product of all dimensions but the last; 1 for a vector or scalar.
+    pub fn rows(&self) -> usize {
+        let outer = self.shape.len().saturating_sub(1);
+        self.shape[..outer].iter().product()
+    }
+
+    /// The last dimension; 1 for a scalar.
+    pub fn cols(&self) -> usize {
+        self.shape.last().copied().unwrap_or(1)
+    }
+
+    /// The same data under another name.
+    pub fn renamed(&self, name: impl Into<String>) -> Self {
+        Self {
+            name: name.into().into(),
+            ..self.clone()
+        }
+    }
+
+    /// All elements as `f32`, exactly as the format defines them (`F64` is rounded to nearest; an integer that
+    /// `f32` cannot hold is an error).
+    pub fn to_f32(&self) -> Result<Vec<f32>, WeightsError> {
+        let mut out = vec![0.0; self.elements];
+        self.convert(self.bytes(), &mut out)?;
+        Ok(out)
+    }
+
+    /// Row `row` of [`Self::rows`] as `f32` into `out`, whose length is [`Self::cols`].
+    pub fn row_to_f32(&self, row: usize, out: &mut [f32]) -> Result<(), WeightsError> {
+        let misfit = |field, expected, found: usize| WeightsError::Argument {
+            tensor: self.name().into(),
+            field,
+            expected,
+            found: found.to_string(),
+        };
+        if row >= self.rows() {
+            return Err(misfit("row", format!("less than {}", self.rows()), row));
+        }
+        if out.len() != self.cols() {
+            return Err(misfit(
+                "length of the output",
+                self.cols().to_string(),
+                out.len(),
+            ));
+        }
+        let Some(stride) = self.dtype.bytes_for(self.cols()) else {
+            return Err(self.unsupported("a type whose rows are whole blocks"));
+        };
+        self.convert(&self.bytes()[row * stride..][..stride], out)
+    }
+
+    /// All elements of an integer tensor. Errors for other types and for values above `i64::MAX`.
+    pub fn to_i64(&self) -> Result<Vec<i64>, WeightsError> {
+        block::integer::widen(self.dtype, self.bytes())
+            .ok_or_else(|| self.unsupported("integers within i64"))
+    }
+
+    /// Lets the system drop the pages that lie wholly inside this tensor; they are read from the file again when
+    /// next touched. Does nothing for owned tensors and where the system has no such advice.
+    pub fn mapping_advise_dont_need(&self) {
+        if let Storage::Mapped { map, range } = &self.storage {
+            map.advise_dont_need(range.clone());
+        }
+    }
+
+    fn convert(&self, bytes: &[u8], out: &mut [f32]) -> Result<(), WeightsError> {
+        block::dequantise(self.dtype, bytes, out).map_err(|error| match error {
+            WeightsError::UnsupportedType { expected, .. } => self.unsupported(expected),
+            other => other,
+        })
+    }
+
+    fn unsupported(&self, expected: &'static str) -> WeightsError {
+        WeightsError::UnsupportedType {
+            tensor: self.name().into(),
+            dtype: self.dtype.name(),
+            expected,
+        }
+    }
+}
+
+impl fmt::Debug for Tensor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} {:?}", self.name, self.dtype, self.shape)
+    }
+}
