@@ -43,7 +43,10 @@ impl<'a> Attend<'a> {
         let (dim, kv_heads) = (self.cache.spec.head_dim, self.cache.spec.heads);
         let group = self.heads / kv_heads;
         let runs = self.runs();
-        if runs.len() == self.batch.tokens.len() && self.longest() >= 2 * KV_BLOCK && kv_heads % pool.threads() != 0 {
+        if runs.len() == self.batch.tokens.len()
+            && self.longest() >= 2 * KV_BLOCK
+            && kv_heads % pool.threads() != 0
+        {
             return self.decode(pool, &runs, q, to);
         }
         let width = self.heads * dim;
@@ -55,37 +58,65 @@ impl<'a> Attend<'a> {
                 let first = run.rows.start + tile.first_row();
                 let rows = first..first + tile.rows();
                 let all = self.visible(rows.start).start..self.visible(rows.end - 1).end;
-                with_scratch(group * (KEYS + dim + 2) + 2 * rows.len() * group, |scratch| {
-                    let (weights, rest) = scratch.split_at_mut(group * KEYS);
-                    let (output, rest) = rest.split_at_mut(group * dim);
-                    let (extents, states) = rest.split_at_mut(2 * group);
-                    let extents: &mut [Extent] = bytemuck::cast_slice_mut(extents);
-                    let states: &mut [Extent] = bytemuck::cast_slice_mut(states);
-                    for index in all.start / KV_BLOCK..all.end.div_ceil(KV_BLOCK) {
-                        let block = self.cache.block(run.blocks[index], head);
-                        for row in rows.clone() {
-                            let visible = self.visible(row);
-                            let Some(places) = places(&visible, index) else { continue };
-                            let q = (&q[row * width + head * group * dim..][..group * dim], self.scale);
-                            let out = tile.row_mut(row - first);
-                            let states = &mut states[(row - first) * group..][..group];
-                            if index == visible.start / KV_BLOCK {
-                                contribution(self.isa, q, block, places, weights, (states, out));
-                                continue;
-                            }
-                            contribution(self.isa, q, block, places, weights, (extents, output));
-                            let later = extents.iter().zip(output.chunks_exact(dim));
-                            for ((state, out), (extent, output)) in states.iter_mut().zip(out.chunks_exact_mut(dim)).zip(later) {
-                                merge(self.isa, (state, out), *extent, output);
+                with_scratch(
+                    group * (KEYS + dim + 2) + 2 * rows.len() * group,
+                    |scratch| {
+                        let (weights, rest) = scratch.split_at_mut(group * KEYS);
+                        let (output, rest) = rest.split_at_mut(group * dim);
+                        let (extents, states) = rest.split_at_mut(2 * group);
+                        let extents: &mut [Extent] = bytemuck::cast_slice_mut(extents);
+                        let states: &mut [Extent] = bytemuck::cast_slice_mut(states);
+                        for index in all.start / KV_BLOCK..all.end.div_ceil(KV_BLOCK) {
+                            let block = self.cache.block(run.blocks[index], head);
+                            for row in rows.clone() {
+                                let visible = self.visible(row);
+                                let Some(places) = places(&visible, index) else {
+                                    continue;
+                                };
+                                let q = (
+                                    &q[row * width + head * group * dim..][..group * dim],
+                                    self.scale,
+                                );
+                                let out = tile.row_mut(row - first);
+                                let states = &mut states[(row - first) * group..][..group];
+                                if index == visible.start / KV_BLOCK {
+                                    contribution(
+                                        self.isa,
+                                        q,
+                                        block,
+                                        places,
+                                        weights,
+                                        (states, out),
+                                    );
+                                    continue;
+                                }
+                                contribution(
+                                    self.isa,
+                                    q,
+                                    block,
+                                    places,
+                                    weights,
+                                    (extents, output),
+                                );
+                                let later = extents.iter().zip(output.chunks_exact(dim));
+                                for ((state, out), (extent, output)) in
+                                    states.iter_mut().zip(out.chunks_exact_mut(dim)).zip(later)
+                                {
+                                    merge(self.isa, (state, out), *extent, output);
+                                }
                             }
                         }
-                    }
-                    for row in 0..rows.len() {
-                        for (out, state) in tile.row_mut(row).chunks_exact_mut(dim).zip(&states[row * group..]) {
-                            divide(out, state.sum);
+                        for row in 0..rows.len() {
+                            for (out, state) in tile
+                                .row_mut(row)
+                                .chunks_exact_mut(dim)
+                                .zip(&states[row * group..])
+                            {
+                                divide(out, state.sum);
+                            }
                         }
-                    }
-                });
+                    },
+                );
             });
         }
     }
@@ -103,14 +134,20 @@ impl<'a> Attend<'a> {
             let blocks = visible.end.div_ceil(KV_BLOCK) - first;
             let mut partials = vec![0.0; blocks * kv_heads * record];
             let q = &q[row * width..][..width];
-            let tiles = Tiles::blocks(&mut partials, [blocks, kv_heads * record], [BLOCKS_PER_TASK, record]);
+            let tiles = Tiles::blocks(
+                &mut partials,
+                [blocks, kv_heads * record],
+                [BLOCKS_PER_TASK, record],
+            );
             pool.run_tiles(tiles, &|_, mut tile| {
                 let head = tile.first_col() / record;
                 let q = (&q[head * group * dim..][..group * dim], self.scale);
                 with_scratch(group * KEYS, |weights| {
                     for b in 0..tile.rows() {
                         let index = first + tile.first_row() + b;
-                        let Some(places) = places(&visible, index) else { continue };
+                        let Some(places) = places(&visible, index) else {
+                            continue;
+                        };
                         let (extents, output) = tile.row_mut(b).split_at_mut(2 * group);
                         let extents = bytemuck::cast_slice_mut(extents);
                         let block = self.cache.block(run.blocks[index], head);
@@ -143,7 +180,11 @@ impl<'a> Attend<'a> {
     }
 
     fn longest(&self) -> usize {
-        self.batch.positions.iter().max().map_or(0, |p| *p as usize + 1)
+        self.batch
+            .positions
+            .iter()
+            .max()
+            .map_or(0, |p| *p as usize + 1)
     }
 
     fn runs(&self) -> Vec<Run<'a>> {

@@ -56,7 +56,11 @@ pub(crate) struct Cache {
 impl Cache {
     pub(crate) fn new(spec: KvSpec, blocks: usize, kv: KvTypes) -> Self {
         let len = blocks * KV_BLOCK * spec.heads * spec.head_dim;
-        Self { spec, k: Store::new(kv.k, len), v: Store::new(kv.v, len) }
+        Self {
+            spec,
+            k: Store::new(kv.k, len),
+            v: Store::new(kv.v, len),
+        }
     }
 
     /// Stores one row's keys and values, `[heads · head_dim]` each, at a place in a block.
@@ -74,7 +78,11 @@ impl Cache {
     /// A block of one head.
     pub(crate) fn block(&self, block: BlockId, head: usize) -> Block<'_> {
         let (at, len) = (self.head(block, head), KV_BLOCK * self.spec.head_dim);
-        Block { keys: self.k.read(at, len), values: self.v.read(at, len), head_dim: self.spec.head_dim }
+        Block {
+            keys: self.k.read(at, len),
+            values: self.v.read(at, len),
+            head_dim: self.spec.head_dim,
+        }
     }
 
     pub(crate) fn copy(&mut self, from: BlockId, to: BlockId) {

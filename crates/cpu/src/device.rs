@@ -24,7 +24,10 @@ impl CpuDevice {
     /// This machine's best instruction set on `threads` threads; `None`: as many as the machine gives us.
     pub fn new(threads: Option<usize>) -> Self {
         let threads = threads.unwrap_or_else(|| default_threads(&ThreadLimits::default()));
-        Self { threads: threads.max(1), isa: Isa::detect() }
+        Self {
+            threads: threads.max(1),
+            isa: Isa::detect(),
+        }
     }
 
     /// The same with another instruction set.
@@ -54,7 +57,12 @@ impl Device for CpuDevice {
         }
     }
 
-    fn memory(&self, programs: &[Program], weights: &Weights, limits: &Limits) -> Result<Budget, PlanError> {
+    fn memory(
+        &self,
+        programs: &[Program],
+        weights: &Weights,
+        limits: &Limits,
+    ) -> Result<Budget, PlanError> {
         let mut bytes = 0;
         for used in programs.iter().flat_map(|p| &p.weights) {
             bytes += Stored::bytes(used, weights)?;
@@ -62,9 +70,14 @@ impl Device for CpuDevice {
         let per_position: usize = programs
             .iter()
             .flat_map(|p| &p.states)
-            .map(|s| limits.kv.k.bytes(s.heads * s.head_dim) + limits.kv.v.bytes(s.heads * s.head_dim))
+            .map(|s| {
+                limits.kv.k.bytes(s.heads * s.head_dim) + limits.kv.v.bytes(s.heads * s.head_dim)
+            })
             .sum();
-        let slots: usize = programs.iter().map(|p| p.slot_values(limits.rows, limits.wanted)).sum();
+        let slots: usize = programs
+            .iter()
+            .map(|p| p.slot_values(limits.rows, limits.wanted))
+            .sum();
         Ok(Budget {
             weights: bytes,
             states: (per_position * limits.blocks * KV_BLOCK) as u64,
@@ -73,7 +86,12 @@ impl Device for CpuDevice {
         })
     }
 
-    fn compile(&self, programs: Vec<Program>, weights: &Weights, limits: Limits) -> Result<CpuExec, PlanError> {
+    fn compile(
+        &self,
+        programs: Vec<Program>,
+        weights: &Weights,
+        limits: Limits,
+    ) -> Result<CpuExec, PlanError> {
         CpuExec::new(programs, weights, limits, *self)
     }
 }

@@ -11,8 +11,8 @@ use crate::load::Stored;
 use crate::pool::{Pool, TileMut, Tiles};
 use model::{Activation, RopeScaling};
 use plan::{
-    Batch, Exec, ExecError, KV_BLOCK, Limits, Outputs, Part, PlanError, Program, ProgramId, Rows, Slot, StateCopy, Step,
-    WeightId, values,
+    Batch, Exec, ExecError, KV_BLOCK, Limits, Outputs, Part, PlanError, Program, ProgramId, Rows,
+    Slot, StateCopy, Step, WeightId, values,
 };
 use weights::Weights;
 
@@ -55,15 +55,29 @@ impl CpuExec {
         limits: Limits,
         device: CpuDevice,
     ) -> Result<Self, PlanError> {
-        let programs = programs.into_iter().map(|p| Compiled::new(p, weights, &limits)).collect::<Result<_, _>>()?;
-        let engine = Engine { pool: Pool::new(device.threads()), isa: device.isa() };
-        Ok(Self { programs, limits, engine })
+        let programs = programs
+            .into_iter()
+            .map(|p| Compiled::new(p, weights, &limits))
+            .collect::<Result<_, _>>()?;
+        let engine = Engine {
+            pool: Pool::new(device.threads()),
+            isa: device.isa(),
+        };
+        Ok(Self {
+            programs,
+            limits,
+            engine,
+        })
     }
 }
 
 impl Compiled {
     fn new(program: Program, weights: &Weights, limits: &Limits) -> Result<Self, PlanError> {
-        let stored = program.weights.iter().map(|w| Stored::load(w, weights)).collect::<Result<_, _>>()?;
+        let stored = program
+            .weights
+            .iter()
+            .map(|w| Stored::load(w, weights))
+            .collect::<Result<_, _>>()?;
         let mut frequencies = Vec::new();
         for rope in &program.ropes {
             let divisors = match &rope.scaling {
@@ -72,10 +86,24 @@ impl Compiled {
             };
             frequencies.push(rope.frequencies(divisors.as_deref()));
         }
-        let height = |rows| if rows == Rows::All { limits.rows } else { limits.wanted };
+        let height = |rows| {
+            if rows == Rows::All {
+                limits.rows
+            } else {
+                limits.wanted
+            }
+        };
         Ok(Self {
-            caches: program.states.iter().map(|s| Cache::new(*s, limits.blocks, limits.kv)).collect(),
-            slots: program.slots.iter().map(|s| vec![0.0; s.width * height(s.rows)]).collect(),
+            caches: program
+                .states
+                .iter()
+                .map(|s| Cache::new(*s, limits.blocks, limits.kv))
+                .collect(),
+            slots: program
+                .slots
+                .iter()
+                .map(|s| vec![0.0; s.width * height(s.rows)])
+                .collect(),
             angles: vec![Vec::new(); program.ropes.len()],
             activations: Activations::default(),
             weights: stored,
@@ -95,7 +123,12 @@ impl Compiled {
 
     fn len(&self, slot: Slot, batch: &Batch<'_>) -> usize {
         let spec = self.program.slot(slot);
-        spec.width * if spec.rows == Rows::All { batch.tokens.len() } else { batch.wanted.len() }
+        spec.width
+            * if spec.rows == Rows::All {
+                batch.tokens.len()
+            } else {
+                batch.wanted.len()
+            }
     }
 
     /// Calls `f` with a slot's values while the others can be read.
@@ -122,12 +155,19 @@ impl Compiled {
                 let width = self.program.slot(*x).width;
                 self.write(*to, batch, |this, to| {
                     let (x, weight) = (this.values(*x, batch), this.weight(*weight).vector());
-                    engine.rows(to, width, &|row, to| math::rms_norm(isa, &x[row * width..][..width], Some(weight), *eps, to));
+                    engine.rows(to, width, &|row, to| {
+                        math::rms_norm(isa, &x[row * width..][..width], Some(weight), *eps, to)
+                    });
                 });
             }
             Step::Linear { x, part } => self.linears(engine, *x, std::slice::from_ref(part), batch),
             Step::Linears { x, parts } => self.linears(engine, *x, parts, batch),
-            Step::HeadNorm { x, weight, heads, eps } => {
+            Step::HeadNorm {
+                x,
+                weight,
+                heads,
+                eps,
+            } => {
                 let width = self.program.slot(*x).width;
                 self.write(*x, batch, |this, x| {
                     let weight = this.weight(*weight).vector();
@@ -143,7 +183,8 @@ impl Compiled {
                 let width = self.program.slot(*x).width;
                 self.write(*x, batch, |this, x| {
                     let index = rope.0 as usize;
-                    let (pairing, angles) = (this.program.ropes[index].pairing, &this.angles[index]);
+                    let (pairing, angles) =
+                        (this.program.ropes[index].pairing, &this.angles[index]);
                     let pairs = this.frequencies[index].len();
                     engine.rows(x, width, &|row, values| {
                         for head in values.chunks_exact_mut(width / heads) {
@@ -163,12 +204,31 @@ impl Compiled {
                 }
                 self.put_cache(state.0 as usize, cache);
             }
-            Step::Attend { q, state, heads, scale, window, to } => self.write(*to, batch, |this, to| {
+            Step::Attend {
+                q,
+                state,
+                heads,
+                scale,
+                window,
+                to,
+            } => self.write(*to, batch, |this, to| {
                 let cache = &this.caches[state.0 as usize];
-                let attend = Attend { cache, batch, heads: *heads, scale: *scale, window: *window, isa };
+                let attend = Attend {
+                    cache,
+                    batch,
+                    heads: *heads,
+                    scale: *scale,
+                    window: *window,
+                    isa,
+                };
                 attend.run(pool, this.values(*q, batch), to);
             }),
-            Step::GatedAct { gate, up, activation, to } => {
+            Step::GatedAct {
+                gate,
+                up,
+                activation,
+                to,
+            } => {
                 let width = self.program.slot(*to).width;
                 self.write(*to, batch, |this, to| {
                     let (gate, up) = (this.values(*gate, batch), this.values(*up, batch));
@@ -182,7 +242,9 @@ impl Compiled {
                 let width = self.program.slot(*x).width;
                 self.write(*into, batch, |this, into| {
                     let x = this.values(*x, batch);
-                    engine.rows(into, width, &|row, into| math::add(isa, into, &x[row * width..][..width]));
+                    engine.rows(into, width, &|row, into| {
+                        math::add(isa, into, &x[row * width..][..width])
+                    });
                 });
             }
             Step::TakeRows { x, to } => {
@@ -201,7 +263,14 @@ impl Compiled {
                     engine.columns(buffer, rows, &|tile| {
                         let (rows, first, cols) = (tile.rows(), tile.first_col(), tile.cols());
                         with_scratch(rows * cols, |product| {
-                            this.multiply(isa, *x, part, batch, first, &mut Tiles::whole(product, rows, cols));
+                            this.multiply(
+                                isa,
+                                *x,
+                                part,
+                                batch,
+                                first,
+                                &mut Tiles::whole(product, rows, cols),
+                            );
                             for (row, product) in product.chunks_exact(cols).enumerate() {
                                 math::add(isa, tile.row_mut(row), product);
                             }
@@ -209,7 +278,13 @@ impl Compiled {
                     });
                 });
             }
-            Step::GateUpAct { x, gate, up, activation, to } => {
+            Step::GateUpAct {
+                x,
+                gate,
+                up,
+                activation,
+                to,
+            } => {
                 self.quantise(engine, *x, &[gate.clone(), up.clone()], batch);
                 self.write(*to, batch, |this, buffer| {
                     let rows = buffer.len() / this.program.slot(*to).width;
@@ -217,9 +292,27 @@ impl Compiled {
                         let (rows, first, cols) = (tile.rows(), tile.first_col(), tile.cols());
                         with_scratch(2 * rows * cols, |products| {
                             let (gates, ups) = products.split_at_mut(rows * cols);
-                            this.multiply(isa, *x, gate, batch, first, &mut Tiles::whole(gates, rows, cols));
-                            this.multiply(isa, *x, up, batch, first, &mut Tiles::whole(ups, rows, cols));
-                            for (row, (g, u)) in gates.chunks_exact(cols).zip(ups.chunks_exact(cols)).enumerate() {
+                            this.multiply(
+                                isa,
+                                *x,
+                                gate,
+                                batch,
+                                first,
+                                &mut Tiles::whole(gates, rows, cols),
+                            );
+                            this.multiply(
+                                isa,
+                                *x,
+                                up,
+                                batch,
+                                first,
+                                &mut Tiles::whole(ups, rows, cols),
+                            );
+                            for (row, (g, u)) in gates
+                                .chunks_exact(cols)
+                                .zip(ups.chunks_exact(cols))
+                                .enumerate()
+                            {
                                 gated(isa, *activation, g, u, tile.row_mut(row));
                             }
                         });
@@ -250,7 +343,10 @@ impl Compiled {
 
     /// Quantises a slot once, if any of the products wants it so.
     fn quantise(&mut self, engine: &Engine, x: Slot, parts: &[Part], batch: &Batch<'_>) {
-        if parts.iter().any(|p| wants_quantised(self.weight(p.weight).tensor().dtype())) {
+        if parts
+            .iter()
+            .any(|p| wants_quantised(self.weight(p.weight).tensor().dtype()))
+        {
             let width = self.program.slot(x).width;
             let mut activations = std::mem::take(&mut self.activations);
             activations.quantise_on(&engine.pool, engine.isa, self.values(x, batch), width);
@@ -259,14 +355,26 @@ impl Compiled {
     }
 
     /// The product of a slot's rows with the weight rows from `first` on, plus bias, into `out`.
-    fn multiply(&self, isa: Isa, x: Slot, part: &Part, batch: &Batch<'_>, first: usize, out: &mut TileMut<'_>) {
+    fn multiply(
+        &self,
+        isa: Isa,
+        x: Slot,
+        part: &Part,
+        batch: &Batch<'_>,
+        first: usize,
+        out: &mut TileMut<'_>,
+    ) {
         let matrix = self.weight(part.weight).matrix();
         let input = if wants_quantised(matrix.dtype) {
             Input::Quantised(&self.activations)
         } else {
             let width = self.program.slot(x).width;
             let x = self.values(x, batch);
-            Input::F32 { x, rows: x.len() / width, width }
+            Input::F32 {
+                x,
+                rows: x.len() / width,
+                width,
+            }
         };
         matmul(isa, &matrix, first..first + out.cols(), &input, out);
         if let Some(bias) = part.bias {
@@ -282,20 +390,26 @@ impl Engine {
     /// Runs `task(row, values)` for each row of a buffer, on several threads when there are many.
     fn rows(&self, buffer: &mut [f32], width: usize, task: &(dyn Fn(usize, &mut [f32]) + Sync)) {
         if buffer.len() / width <= ROWS_PER_TASK {
-            buffer.chunks_exact_mut(width).enumerate().for_each(|(row, values)| task(row, values));
+            buffer
+                .chunks_exact_mut(width)
+                .enumerate()
+                .for_each(|(row, values)| task(row, values));
             return;
         }
-        self.pool.run_tiles(Tiles::rows(buffer, width, ROWS_PER_TASK), &|_, mut tile| {
-            for row in 0..tile.rows() {
-                task(tile.first_row() + row, tile.row_mut(row));
-            }
-        });
+        self.pool
+            .run_tiles(Tiles::rows(buffer, width, ROWS_PER_TASK), &|_, mut tile| {
+                for row in 0..tile.rows() {
+                    task(tile.first_row() + row, tile.row_mut(row));
+                }
+            });
     }
 
     /// Runs `task` on column tiles of `[rows, width]`.
     fn columns(&self, buffer: &mut [f32], rows: usize, task: &(dyn Fn(&mut TileMut<'_>) + Sync)) {
         let width = buffer.len() / rows.max(1);
-        let tile = width.div_ceil(self.pool.threads() * TILES_PER_THREAD).next_multiple_of(OUTPUTS);
+        let tile = width
+            .div_ceil(self.pool.threads() * TILES_PER_THREAD)
+            .next_multiple_of(OUTPUTS);
         let tiles = Tiles::columns(buffer, rows, width, tile.max(OUTPUTS));
         self.pool.run_tiles(tiles, &|_, mut tile| task(&mut tile));
     }
@@ -317,7 +431,12 @@ impl Exec for CpuExec {
         self.programs[program.0].program.vocab
     }
 
-    fn run(&mut self, program: ProgramId, batch: &Batch<'_>, outputs: &mut Outputs<'_>) -> Result<(), ExecError> {
+    fn run(
+        &mut self,
+        program: ProgramId,
+        batch: &Batch<'_>,
+        outputs: &mut Outputs<'_>,
+    ) -> Result<(), ExecError> {
         batch.check(&self.limits, self.vocab(program), outputs.logits.len())?;
         let compiled = &mut self.programs[program.0];
         for (angles, frequencies) in compiled.angles.iter_mut().zip(&compiled.frequencies) {
@@ -331,13 +450,17 @@ impl Exec for CpuExec {
             compiled.step(&self.engine, step, batch);
         }
         compiled.program.steps = steps;
-        outputs.logits.copy_from_slice(compiled.values(compiled.program.logits, batch));
+        outputs
+            .logits
+            .copy_from_slice(compiled.values(compiled.program.logits, batch));
         Ok(())
     }
 
     fn copy_states(&mut self, copies: &[StateCopy]) -> Result<(), ExecError> {
         for cache in self.programs.iter_mut().flat_map(|p| &mut p.caches) {
-            copies.iter().for_each(|copy| cache.copy(copy.from, copy.to));
+            copies
+                .iter()
+                .for_each(|copy| cache.copy(copy.from, copy.to));
         }
         Ok(())
     }

@@ -12,6 +12,6 @@ pub mod kernels;
 mod load;
 pub mod pool;
 
-pub(crate) use device::DEVICE_NAME;
 pub use device::CpuDevice;
+pub(crate) use device::DEVICE_NAME;
 pub use exec::CpuExec;

@@ -41,7 +41,11 @@ impl Stored {
         }
         let tensor = match &used.source {
             Source::Tensor(name) => weights.require(name)?.clone(),
-            computed => Tensor::from_f32(computed.to_string(), used.shape.to_vec(), &values(computed, weights)?),
+            computed => Tensor::from_f32(
+                computed.to_string(),
+                used.shape.to_vec(),
+                &values(computed, weights)?,
+            ),
         };
         if MATRIX_TYPES.contains(&tensor.dtype()) {
             return Ok(Self::Matrix(tensor));
@@ -58,7 +62,9 @@ impl Stored {
     /// Bytes the weight will take.
     pub(crate) fn bytes(used: &WeightUse, weights: &Weights) -> Result<u64, PlanError> {
         Ok(match &used.source {
-            Source::Tensor(name) if used.role != WeightRole::Vector => weights.require(name)?.bytes().len() as u64,
+            Source::Tensor(name) if used.role != WeightRole::Vector => {
+                weights.require(name)?.bytes().len() as u64
+            }
             _ => (used.shape[0] * used.shape[1] * size_of::<f32>()) as u64,
         })
     }
@@ -79,6 +85,11 @@ impl Stored {
 
     pub(crate) fn matrix(&self) -> Matrix<'_> {
         let tensor = self.tensor();
-        Matrix { dtype: tensor.dtype(), rows: tensor.rows(), cols: tensor.cols(), bytes: tensor.bytes() }
+        Matrix {
+            dtype: tensor.dtype(),
+            rows: tensor.rows(),
+            cols: tensor.cols(),
+            bytes: tensor.bytes(),
+        }
     }
 }

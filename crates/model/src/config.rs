@@ -96,7 +96,9 @@ impl Config {
 
     /// An optional positive integer.
     pub fn opt_size(&self, key: &str) -> Result<Option<usize>, ModelError> {
-        let Some(value) = self.get(key) else { return Ok(None) };
+        let Some(value) = self.get(key) else {
+            return Ok(None);
+        };
         match value.as_u64() {
             Some(n) if n > 0 && n <= u32::MAX as u64 => Ok(Some(n as usize)),
             _ => Err(self.bad(key, "a positive integer below 2^32", value)),
@@ -110,7 +112,9 @@ impl Config {
 
     /// An optional finite number.
     pub fn opt_number(&self, key: &str) -> Result<Option<f32>, ModelError> {
-        let Some(value) = self.get(key) else { return Ok(None) };
+        let Some(value) = self.get(key) else {
+            return Ok(None);
+        };
         match value.as_f64() {
             Some(x) if x.is_finite() && (x as f32).is_finite() => Ok(Some(x as f32)),
             _ => Err(self.bad(key, "a finite number", value)),
@@ -119,19 +123,25 @@ impl Config {
 
     /// An optional boolean.
     pub fn flag(&self, key: &str) -> Result<Option<bool>, ModelError> {
-        let Some(value) = self.get(key) else { return Ok(None) };
+        let Some(value) = self.get(key) else {
+            return Ok(None);
+        };
         value.as_bool().map(Some).ok_or_else(|| self.bad(key, "true or false", value))
     }
 
     /// An optional string.
     pub fn text(&self, key: &str) -> Result<Option<&str>, ModelError> {
-        let Some(value) = self.get(key) else { return Ok(None) };
+        let Some(value) = self.get(key) else {
+            return Ok(None);
+        };
         value.as_str().map(Some).ok_or_else(|| self.bad(key, "a string", value))
     }
 
     /// An optional list of strings, one for each of `len` layers.
     pub fn texts(&self, key: &str, len: usize) -> Result<Option<Vec<&str>>, ModelError> {
-        let Some(value) = self.get(key) else { return Ok(None) };
+        let Some(value) = self.get(key) else {
+            return Ok(None);
+        };
         let list: Option<Vec<&str>> = value.as_array().and_then(|a| a.iter().map(Value::as_str).collect());
         match list {
             Some(list) if list.len() == len => Ok(Some(list)),

@@ -12,7 +12,9 @@ pub enum ModelError {
         known: String,
     },
     /// The checkpoint names no architecture at all.
-    #[error("the checkpoint names no architecture: expected `architectures` or `model_type` in config.json, or `general.architecture` in a GGUF file")]
+    #[error(
+        "the checkpoint names no architecture: expected `architectures` or `model_type` in config.json, or `general.architecture` in a GGUF file"
+    )]
     NoArchitecture,
     /// `config.json` is not a JSON object.
     #[error("config.json is not a JSON object: {reason}")]
@@ -39,7 +41,9 @@ pub enum ModelError {
         found: String,
     },
     /// A key nobody read, whose value might change the mathematics.
-    #[error("config key `{key}` = {found} is not understood by the `{family}` family; refusing to run a model whose equations may differ")]
+    #[error(
+        "config key `{key}` = {found} is not understood by the `{family}` family; refusing to run a model whose equations may differ"
+    )]
     UnreadKey {
         /// Full path of the key.
         key: String,

@@ -41,7 +41,9 @@ pub(crate) fn config(metadata: &Metadata, index: &WeightIndex) -> Result<(String
     let mut map = Map::new();
     let mut scaling = Map::new();
     for (key, value) in metadata.iter() {
-        let Some(key) = key.strip_prefix(&prefix) else { continue };
+        let Some(key) = key.strip_prefix(&prefix) else {
+            continue;
+        };
         if let Some((_, hf)) = SCALING_KEYS.iter().find(|(gguf, _)| gguf == &key) {
             scaling.insert((*hf).to_owned(), json(value));
         } else {

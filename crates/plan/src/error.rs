@@ -23,7 +23,9 @@ pub enum PlanError {
         found: Vec<usize>,
     },
     /// The device has no kernel for a tensor's type.
-    #[error("tensor `{name}` is stored as {dtype}, which {device} cannot compute with; convert the model to one of {known}")]
+    #[error(
+        "tensor `{name}` is stored as {dtype}, which {device} cannot compute with; convert the model to one of {known}"
+    )]
     UnsupportedType {
         /// Canonical name.
         name: String,
@@ -80,7 +82,9 @@ pub enum ExecError {
     #[error("a batch needs at least one token")]
     Empty,
     /// No block of cache is free.
-    #[error("the cache is full: {needed} more blocks of {block} positions are needed and {free} of {total} are free; shorten the context, close a sequence or raise --memory")]
+    #[error(
+        "the cache is full: {needed} more blocks of {block} positions are needed and {free} of {total} are free; shorten the context, close a sequence or raise --memory"
+    )]
     StateFull {
         /// Blocks the feed needs.
         needed: usize,
@@ -114,7 +118,9 @@ pub enum ExecError {
         prepared: usize,
     },
     /// The logits held a value that is no number, which means broken weights or a broken kernel.
-    #[error("the model produced a value that is not a number at output {index}; the weights are damaged or the model is not supported")]
+    #[error(
+        "the model produced a value that is not a number at output {index}; the weights are damaged or the model is not supported"
+    )]
     NotANumber {
         /// Index into the output buffer.
         index: usize,

@@ -28,10 +28,8 @@ pub fn fuse(program: &mut Program, caps: &Caps) {
     let steps = std::mem::take(&mut program.steps);
     let mut rest = steps.as_slice();
     while let Some(first) = rest.first() {
-        let rewritten = TABLE
-            .iter()
-            .filter(|(fusion, _)| caps.fusions.contains(fusion))
-            .find_map(|(_, rewrite)| rewrite(rest));
+        let rewritten =
+            TABLE.iter().filter(|(fusion, _)| caps.fusions.contains(fusion)).find_map(|(_, rewrite)| rewrite(rest));
         let (consumed, step) = rewritten.unwrap_or_else(|| (1, first.clone()));
         program.steps.push(step);
         rest = &rest[consumed..];
@@ -55,12 +53,16 @@ fn gate_up_act(steps: &[Step]) -> Option<(usize, Step)> {
 }
 
 fn linear_add(steps: &[Step]) -> Option<(usize, Step)> {
-    let [Step::Linear { x, part }, Step::Add { into, x: y }, ..] = steps else { return None };
+    let [Step::Linear { x, part }, Step::Add { into, x: y }, ..] = steps else {
+        return None;
+    };
     (part.to == *y && x != into).then(|| (2, Step::LinearAdd { x: *x, part: part.clone(), into: *into }))
 }
 
 fn linears(steps: &[Step]) -> Option<(usize, Step)> {
-    let Some(Step::Linear { x: first, .. }) = steps.first() else { return None };
+    let Some(Step::Linear { x: first, .. }) = steps.first() else {
+        return None;
+    };
     let parts: Vec<_> = steps
         .iter()
         .map_while(|s| match s {

@@ -3,7 +3,9 @@
 use crate::program::{KvSpec, Program, Rows, SlotSpec, WeightRole, WeightUse};
 use crate::step::{Part, RopeId, Slot, StateId, Step, WeightId};
 use crate::{Caps, PlanError, assign_slots, check, fuse};
-use model::{Attention, Ffn, Gated, Linear, Mixer, ModelSpec, Norm, Qkv, Rope, RopeScaling, Source, Sublayer, WeightIndex};
+use model::{
+    Attention, Ffn, Gated, Linear, Mixer, ModelSpec, Norm, Qkv, Rope, RopeScaling, Source, Sublayer, WeightIndex,
+};
 
 /// Lowers a model to plain steps over fresh slots, checking every weight against the checkpoint.
 pub fn lower(spec: &ModelSpec, index: &WeightIndex) -> Result<Program, PlanError> {

@@ -40,7 +40,9 @@ impl Line<'_> {
 impl fmt::Display for Line<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.1 {
-            Step::Embed { table, scale, to } => write!(f, "embed      s{} = {scale} · {}[token]", to.0, self.weight(*table)),
+            Step::Embed { table, scale, to } => {
+                write!(f, "embed      s{} = {scale} · {}[token]", to.0, self.weight(*table))
+            }
             Step::Norm { x, weight, eps, to } => {
                 write!(f, "norm       s{} = rms(s{}, {}, {eps:e})", to.0, x.0, self.weight(*weight))
             }
@@ -48,11 +50,19 @@ impl fmt::Display for Line<'_> {
             Step::HeadNorm { x, weight, heads, eps } => {
                 write!(f, "head_norm  s{} = rms({heads} heads, {}, {eps:e})", x.0, self.weight(*weight))
             }
-            Step::Rope { x, heads, rope } => write!(f, "rope       s{} = r{}({heads} heads)", x.0, rope.0),
-            Step::Append { k, v, state } => write!(f, "append     kv{} ← s{}, s{}", state.0, k.0, v.0),
+            Step::Rope { x, heads, rope } => {
+                write!(f, "rope       s{} = r{}({heads} heads)", x.0, rope.0)
+            }
+            Step::Append { k, v, state } => {
+                write!(f, "append     kv{} ← s{}, s{}", state.0, k.0, v.0)
+            }
             Step::Attend { q, state, heads, scale, window, to } => {
                 let window = window.map_or(String::new(), |w| format!(", window {w}"));
-                write!(f, "attend     s{} = attend(s{}, kv{}, {heads} heads, scale {scale}{window})", to.0, q.0, state.0)
+                write!(
+                    f,
+                    "attend     s{} = attend(s{}, kv{}, {heads} heads, scale {scale}{window})",
+                    to.0, q.0, state.0
+                )
             }
             Step::GatedAct { gate, up, activation, to } => {
                 write!(f, "gated_act  s{} = {activation:?}(s{}) · s{}", to.0, gate.0, up.0)

@@ -3,10 +3,10 @@
 //! Loops, schedulers, streaming and stops are tested on it. The n-th wanted row of a sequence yields the
 //! script's n-th row; feeding a position again after a rewind forgets the rows answered from there on.
 
+use crate::ExecError;
 use crate::blocks::BlockId;
 use crate::device::{Batch, Exec, KvType, KvTypes, Limits, Outputs, StateCopy};
 use crate::program::ProgramId;
-use crate::ExecError;
 use foundation::TokenId;
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -3,10 +3,10 @@
 //! A device stores and copies what it is told; it never decides. Prefix reuse, batching and rollback are
 //! `fork`, `rewind`, `snapshot` and `restore`.
 
+use crate::ExecError;
 use crate::blocks::{BlockId, Blocks};
 use crate::device::{Batch, Exec, Outputs, SequenceArgs, StateCopy};
 use crate::program::{KV_BLOCK, ProgramId};
-use crate::ExecError;
 use foundation::{LogitValue, TokenId};
 
 /// A sequence of tokens with its state.

@@ -26,7 +26,9 @@ pub fn uniform(seed: u64, position: u64) -> f64 {
 /// be repeated.
 pub fn fresh_seed() -> u64 {
     let mut hasher = RandomState::new().build_hasher();
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
     hasher.write_u128(now.as_nanos());
     hasher.finish()
 }
@@ -53,7 +55,11 @@ mod tests {
     #[test]
     fn philox_matches_the_published_vectors() {
         let cases = [
-            ([0; 4], [0; 2], [0x6627_E8D5, 0xE169_C58D, 0xBC57_AC4C, 0x9B00_DBD8]),
+            (
+                [0; 4],
+                [0; 2],
+                [0x6627_E8D5, 0xE169_C58D, 0xBC57_AC4C, 0x9B00_DBD8],
+            ),
             (
                 [u32::MAX; 4],
                 [u32::MAX; 2],

@@ -32,7 +32,9 @@ pub struct LogProbs {
 /// As [`select`](crate::select), and an id without a logit.
 pub fn log_softmax(logits: &[LogitValue], ids: &[TokenId]) -> Result<Vec<f64>, SelectError> {
     let normaliser = Normaliser::of(logits)?;
-    ids.iter().map(|id| normaliser.logprob(logits, *id)).collect()
+    ids.iter()
+        .map(|id| normaliser.logprob(logits, *id))
+        .collect()
 }
 
 /// The log-probability of the chosen token and of the `top` best.
@@ -46,7 +48,9 @@ pub fn logprobs(
 ) -> Result<LogProbs, SelectError> {
     let normaliser = Normaliser::of(logits)?;
     let report = |token| {
-        normaliser.logprob(logits, token).map(|logprob| LogProb { token, logprob })
+        normaliser
+            .logprob(logits, token)
+            .map(|logprob| LogProb { token, logprob })
     };
     let mut best = Vec::new();
     if top > 0 {
@@ -55,7 +59,10 @@ pub fn logprobs(
     }
     Ok(LogProbs {
         chosen: report(chosen)?,
-        top: best.iter().map(|scored| report(TokenId(scored.id))).collect::<Result<_, _>>()?,
+        top: best
+            .iter()
+            .map(|scored| report(TokenId(scored.id)))
+            .collect::<Result<_, _>>()?,
     })
 }
 
@@ -77,13 +84,17 @@ impl Normaliser {
             }
             total += sum(&weights);
         }
-        Ok(Self { max, ln_sum: ln(total) })
+        Ok(Self {
+            max,
+            ln_sum: ln(total),
+        })
     }
 
     fn logprob(&self, logits: &[LogitValue], id: TokenId) -> Result<f64, SelectError> {
-        let logit = logits
-            .get(id.index())
-            .ok_or(SelectError::NoSuchToken { id, len: logits.len() })?;
+        let logit = logits.get(id.index()).ok_or(SelectError::NoSuchToken {
+            id,
+            len: logits.len(),
+        })?;
         Ok(((f64::from(*logit) - self.max) - self.ln_sum).clamp(LOGPROB_FLOOR, 0.0))
     }
 }

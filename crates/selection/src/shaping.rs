@@ -65,9 +65,24 @@ impl Shaping {
     pub fn new(options: ShapingOptions) -> Result<Self, ShapingError> {
         let o = &options;
         let checks = [
-            ("temperature", o.temperature, o.temperature >= 0.0, "a finite number, at least 0"),
-            ("top_p", o.top_p, o.top_p >= 0.0, "a finite number, at least 0 (1 or more is off)"),
-            ("min_p", o.min_p, (0.0..=1.0).contains(&o.min_p), "from 0 (off) to 1"),
+            (
+                "temperature",
+                o.temperature,
+                o.temperature >= 0.0,
+                "a finite number, at least 0",
+            ),
+            (
+                "top_p",
+                o.top_p,
+                o.top_p >= 0.0,
+                "a finite number, at least 0 (1 or more is off)",
+            ),
+            (
+                "min_p",
+                o.min_p,
+                (0.0..=1.0).contains(&o.min_p),
+                "from 0 (off) to 1",
+            ),
             (
                 "repetition_penalty",
                 o.repetition_penalty,
@@ -89,7 +104,11 @@ impl Shaping {
         ];
         for (field, found, in_range, allowed) in checks {
             if !found.is_finite() || !in_range {
-                return Err(ShapingError { field, allowed, found });
+                return Err(ShapingError {
+                    field,
+                    allowed,
+                    found,
+                });
             }
         }
         Ok(Self(options))
@@ -97,7 +116,10 @@ impl Shaping {
 
     /// The best token every time, without penalties.
     pub fn greedy() -> Self {
-        Self(ShapingOptions { temperature: 0.0, ..ShapingOptions::default() })
+        Self(ShapingOptions {
+            temperature: 0.0,
+            ..ShapingOptions::default()
+        })
     }
 
     /// The options this was made from.

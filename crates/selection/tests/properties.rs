@@ -44,12 +44,16 @@ fn row() -> impl Strategy<Value = Vec<f32>> {
         8 => (-80i32..40).prop_map(|step| step as f32 * 0.25),
         1 => Just(f32::NEG_INFINITY),
     ];
-    (prop::collection::vec(score, 0..3000), any::<prop::sample::Index>()).prop_map(|(mut row, at)| {
-        row.push(0.0);
-        let at = at.index(row.len());
-        row[at] = 1.125;
-        row
-    })
+    (
+        prop::collection::vec(score, 0..3000),
+        any::<prop::sample::Index>(),
+    )
+        .prop_map(|(mut row, at)| {
+            row.push(0.0);
+            let at = at.index(row.len());
+            row[at] = 1.125;
+            row
+        })
 }
 
 fn options() -> impl Strategy<Value = ShapingOptions> {
@@ -70,7 +74,14 @@ fn options() -> impl Strategy<Value = ShapingOptions> {
 
 fn choose(row: &[f32], options: ShapingOptions, position: u64) -> TokenId {
     let shaping = Shaping::new(options).unwrap();
-    select(row, &shaping, &History::new(), position, &mut Scratch::new()).unwrap()
+    select(
+        row,
+        &shaping,
+        &History::new(),
+        position,
+        &mut Scratch::new(),
+    )
+    .unwrap()
 }
 
 proptest! {
@@ -142,9 +153,17 @@ proptest! {
 
 #[test]
 fn draws_follow_the_exact_distribution() {
-    let row: Vec<f32> = (0..500).map(|id| ((id * 7919) % 500) as f32 * -0.02).collect();
+    let row: Vec<f32> = (0..500)
+        .map(|id| ((id * 7919) % 500) as f32 * -0.02)
+        .collect();
     for (seed, top_k, top_p) in [(1, 0, 1.0), (2, 40, 1.0), (3, 0, 0.9), (4, 100, 0.8)] {
-        let options = ShapingOptions { temperature: 0.8, top_k, top_p, seed, ..Default::default() };
+        let options = ShapingOptions {
+            temperature: 0.8,
+            top_k,
+            top_p,
+            seed,
+            ..Default::default()
+        };
         let shaping = Shaping::new(options).unwrap();
         let mut scratch = Scratch::new();
         let mut counts = vec![0f64; row.len()];
@@ -171,7 +190,10 @@ fn draws_follow_the_exact_distribution() {
             chi += f64::powi(rare_seen - rare_expected, 2) / rare_expected;
             degrees += 1.0;
         }
-        assert_eq!(seen, DRAWS as f64, "a token outside the distribution was drawn");
+        assert_eq!(
+            seen, DRAWS as f64,
+            "a token outside the distribution was drawn"
+        );
         // The 0.999 quantile by Wilson and Hilferty's approximation.
         let spread = 2.0 / (9.0 * degrees);
         let limit = degrees * f64::powi(1.0 - spread + 3.09 * f64::sqrt(spread), 3);

@@ -39,52 +39,143 @@ pub(crate) struct PreTokenizer {
 }
 
 const fn plain(names: &'static [&'static str], patterns: &'static [&'static str]) -> PreTokenizer {
-    PreTokenizer { names, patterns, whole_words: false, composed: false, add_bos: false }
+    PreTokenizer {
+        names,
+        patterns,
+        whole_words: false,
+        composed: false,
+        add_bos: false,
+    }
 }
 
 static TABLE: &[PreTokenizer] = &[
-    plain(&["default"], &[r"[\p{P}\$\+<=>\^~\|]+", GPT2, DIGITS, "[0-9][0-9][0-9]"]),
     plain(
-        &["gpt-2", "phi-2", "gigachat", "a.x-4.0", "mellum", "mpt", "olmo", "jais", "trillion", "granite-docling", "exaone4"],
+        &["default"],
+        &[r"[\p{P}\$\+<=>\^~\|]+", GPT2, DIGITS, "[0-9][0-9][0-9]"],
+    ),
+    plain(
+        &[
+            "gpt-2",
+            "phi-2",
+            "gigachat",
+            "a.x-4.0",
+            "mellum",
+            "mpt",
+            "olmo",
+            "jais",
+            "trillion",
+            "granite-docling",
+            "exaone4",
+        ],
         &[GPT2],
     ),
-    plain(&["smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b", "mellum2"], &[DIGIT, GPT2]),
-    plain(&["falcon"], &[r"[\p{P}\$\+<=>\^~\|`]+", GPT2, "[0-9][0-9][0-9]"]),
+    plain(
+        &[
+            "smollm",
+            "starcoder",
+            "refact",
+            "command-r",
+            "codeshell",
+            "exaone",
+            "minerva-7b",
+            "mellum2",
+        ],
+        &[DIGIT, GPT2],
+    ),
+    plain(
+        &["falcon"],
+        &[r"[\p{P}\$\+<=>\^~\|`]+", GPT2, "[0-9][0-9][0-9]"],
+    ),
     PreTokenizer {
         whole_words: true,
         add_bos: true,
-        ..plain(&["llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2"], &[LLAMA3])
+        ..plain(
+            &[
+                "llama-bpe",
+                "llama3",
+                "llama-v3",
+                "falcon3",
+                "falcon-h1",
+                "pixtral",
+                "midm-2.0",
+                "lfm2",
+            ],
+            &[LLAMA3],
+        )
     },
     plain(&["dbrx", "smaug-bpe", "glm4", "chatglm-bpe"], &[LLAMA3]),
-    PreTokenizer { composed: true, ..plain(&["qwen2", "deepseek-r1-qwen", "megrez"], &[QWEN2]) },
-    plain(&["stablelm2", "hunyuan", "solar-open", "grok-2", "kormo"], &[QWEN2]),
-    PreTokenizer { composed: true, ..plain(&["qwen35"], &[QWEN35]) },
+    PreTokenizer {
+        composed: true,
+        ..plain(&["qwen2", "deepseek-r1-qwen", "megrez"], &[QWEN2])
+    },
+    plain(
+        &["stablelm2", "hunyuan", "solar-open", "grok-2", "kormo"],
+        &[QWEN2],
+    ),
+    PreTokenizer {
+        composed: true,
+        ..plain(&["qwen35"], &[QWEN35])
+    },
     plain(&["gpt-4o", "llama4", "kanana2", "minimax-m2"], &[O200K]),
-    PreTokenizer { whole_words: true, add_bos: true, ..plain(&["tekken"], &[TEKKEN]) },
+    PreTokenizer {
+        whole_words: true,
+        add_bos: true,
+        ..plain(&["tekken"], &[TEKKEN])
+    },
     plain(&["kimi-k2"], &[KIMI]),
     plain(&["seed-coder"], &[SEED_CODER]),
     plain(
         &["deepseek-llm"],
-        &[LINE_BREAK, DEEPSEEK_LETTERS, r"\s?[!-/:-~！-／：-～‘-‟　-。]+", r"\s+$", CJK, DIGITS],
+        &[
+            LINE_BREAK,
+            DEEPSEEK_LETTERS,
+            r"\s?[!-/:-~！-／：-～‘-‟　-。]+",
+            r"\s+$",
+            CJK,
+            DIGITS,
+        ],
     ),
-    plain(&["deepseek-coder"], &[LINE_BREAK, r"\s?\p{L}+", r"\s?\p{P}+", CJK, DIGIT]),
-    plain(&["deepseek-v3", "hunyuan-dense", "joyai-llm"], &[DIGITS_3, KANJI_KANA, DEEPSEEK_V3]),
-    plain(&["spark2_5", "spark3"], &[DIGITS_3, KANJI_KANA, SPARK, DIGIT]),
+    plain(
+        &["deepseek-coder"],
+        &[LINE_BREAK, r"\s?\p{L}+", r"\s?\p{P}+", CJK, DIGIT],
+    ),
+    plain(
+        &["deepseek-v3", "hunyuan-dense", "joyai-llm"],
+        &[DIGITS_3, KANJI_KANA, DEEPSEEK_V3],
+    ),
+    plain(
+        &["spark2_5", "spark3"],
+        &[DIGITS_3, KANJI_KANA, SPARK, DIGIT],
+    ),
 ];
 
 impl PreTokenizer {
     /// The entry for a value of `tokenizer.ggml.pre`; a file without one gets `default`.
     pub(crate) fn named(name: Option<&str>) -> Result<&'static Self, TokenizerError> {
         let name = name.unwrap_or("default");
-        TABLE.iter().find(|entry| entry.names.contains(&name)).ok_or_else(|| TokenizerError::UnknownPreTokenizer {
-            pre: name.into(),
-            known: TABLE.iter().flat_map(|entry| entry.names).copied().collect::<Vec<_>>().join(", "),
-        })
+        TABLE
+            .iter()
+            .find(|entry| entry.names.contains(&name))
+            .ok_or_else(|| TokenizerError::UnknownPreTokenizer {
+                pre: name.into(),
+                known: TABLE
+                    .iter()
+                    .flat_map(|entry| entry.names)
+                    .copied()
+                    .collect::<Vec<_>>()
+                    .join(", "),
+            })
     }
 
     /// The patterns, ready to run.
     pub(crate) fn compile(&self) -> Splitter {
-        Splitter { stages: self.patterns.iter().map(|pattern| Stage::new(pattern)).collect() }
+        Splitter {
+            stages: self
+                .patterns
+                .iter()
+                .map(|pattern| Stage::new(pattern))
+                .collect(),
+        }
     }
 }
 
@@ -115,10 +206,15 @@ impl Stage {
     fn new(pattern: &str) -> Self {
         let space_runs = match pattern.strip_suffix(r"|\s+") {
             None => SpaceRuns::Whole,
-            Some(rest) if rest.ends_with(r"[\r\n]+") || rest.ends_with(r"[\r\n]") => SpaceRuns::LeaveLastUnlessLineBreak,
+            Some(rest) if rest.ends_with(r"[\r\n]+") || rest.ends_with(r"[\r\n]") => {
+                SpaceRuns::LeaveLastUnlessLineBreak
+            }
             Some(_) => SpaceRuns::LeaveLast,
         };
-        Self { regex: Regex::new(pattern).expect("the patterns of the table are valid"), space_runs }
+        Self {
+            regex: Regex::new(pattern).expect("the patterns of the table are valid"),
+            space_runs,
+        }
     }
 
     /// The end of the match at `start..end`, shortened where the original pattern looks ahead.
@@ -128,7 +224,9 @@ impl Stage {
         }
         match text[start..end].chars().next_back() {
             Some('\r' | '\n') if self.space_runs == SpaceRuns::LeaveLastUnlessLineBreak => end,
-            Some(last) if last.is_whitespace() && end - start > last.len_utf8() => end - last.len_utf8(),
+            Some(last) if last.is_whitespace() && end - start > last.len_utf8() => {
+                end - last.len_utf8()
+            }
             _ => end,
         }
     }
@@ -168,7 +266,10 @@ mod tests {
 
     fn words(pre: &str, text: &str) -> Vec<String> {
         let mut out = Vec::new();
-        PreTokenizer::named(Some(pre)).unwrap().compile().split(text, &mut |word| out.push(word.to_owned()));
+        PreTokenizer::named(Some(pre))
+            .unwrap()
+            .compile()
+            .split(text, &mut |word| out.push(word.to_owned()));
         out
     }
 
@@ -184,13 +285,23 @@ mod tests {
     fn the_last_space_of_a_run_joins_the_next_word() {
         assert_eq!(words("gpt-2", "a   b  "), ["a", "  ", " b", "  "]);
         assert_eq!(words("gpt-2", "a\n\nb"), ["a", "\n", "\n", "b"]);
-        assert_eq!(words("llama-bpe", "a \n\n  b's 1234"), ["a", " \n\n", " ", " b", "'s", " ", "123", "4"]);
+        assert_eq!(
+            words("llama-bpe", "a \n\n  b's 1234"),
+            ["a", " \n\n", " ", " b", "'s", " ", "123", "4"]
+        );
         assert_eq!(words("smollm", "x 12"), ["x", " ", "1", "2"]);
     }
 
     #[test]
     fn an_unknown_name_is_refused_with_the_known_ones() {
-        let message = PreTokenizer::named(Some("nonesuch")).unwrap_err().to_string();
-        assert!(message.contains("`nonesuch`") && message.contains("qwen2") && message.contains("llama-bpe"), "{message}");
+        let message = PreTokenizer::named(Some("nonesuch"))
+            .unwrap_err()
+            .to_string();
+        assert!(
+            message.contains("`nonesuch`")
+                && message.contains("qwen2")
+                && message.contains("llama-bpe"),
+            "{message}"
+        );
     }
 }

@@ -48,22 +48,34 @@ struct TemplateSlot {
 
 impl TemplateSlot {
     fn new(source: &str) -> Self {
-        Self { source: source.to_owned(), compiled: ChatTemplate::new(source) }
+        Self {
+            source: source.to_owned(),
+            compiled: ChatTemplate::new(source),
+        }
     }
 }
 
 impl std::fmt::Debug for Tokenizer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Tokenizer").field("vocab_size", &self.vocab_size()).field("stop_ids", &self.stop_ids).finish_non_exhaustive()
+        f.debug_struct("Tokenizer")
+            .field("vocab_size", &self.vocab_size())
+            .field("stop_ids", &self.stop_ids)
+            .finish_non_exhaustive()
     }
 }
 
 impl Tokenizer {
     /// Loads a `tokenizer.json` with the settings of its configuration files.
-    pub fn from_json(tokenizer_json: &[u8], config: &TokenizerConfig) -> Result<Self, TokenizerError> {
+    pub fn from_json(
+        tokenizer_json: &[u8],
+        config: &TokenizerConfig,
+    ) -> Result<Self, TokenizerError> {
         let built = JsonModel::build(tokenizer_json)?;
         let added = AddedTokens::new(built.added);
-        let id = |text: &Option<String>| text.as_deref().and_then(|text| added.id_of(text).or_else(|| built.model.id_of(text)));
+        let id = |text: &Option<String>| {
+            text.as_deref()
+                .and_then(|text| added.id_of(text).or_else(|| built.model.id_of(text)))
+        };
         let (bos, eos) = (id(&config.bos_token), id(&config.eos_token));
         let (pad, unk) = (id(&config.pad_token), id(&config.unk_token));
         let bos = bos.or(built.prefix);
@@ -77,7 +89,10 @@ impl Tokenizer {
             eos,
             pad,
             unk,
-            add_bos: bos.is_some() && config.add_bos.unwrap_or(built.prefix.is_some() && built.prefix == bos),
+            add_bos: bos.is_some()
+                && config
+                    .add_bos
+                    .unwrap_or(built.prefix.is_some() && built.prefix == bos),
             stop_ids,
             template: config.chat_template.as_deref().map(TemplateSlot::new),
             tool_template: config.tool_template.as_deref().map(TemplateSlot::new),
@@ -89,7 +104,12 @@ impl Tokenizer {
         let built = vocab.build()?;
         let id = |id: Option<u32>| id.map(TokenId);
         let mut stop_ids = turn_end::find(&built.pieces);
-        stop_ids.extend([vocab.eos, vocab.eot, vocab.eom].into_iter().flatten().map(TokenId));
+        stop_ids.extend(
+            [vocab.eos, vocab.eot, vocab.eom]
+                .into_iter()
+                .flatten()
+                .map(TokenId),
+        );
         Ok(Self {
             encoder: built.encoder,
             pieces: Arc::new(built.pieces),
@@ -107,7 +127,10 @@ impl Tokenizer {
 
     /// Replaces the chat template, or gives one to a model that has none.
     pub fn with_chat_template(mut self, source: &str) -> Result<Self, TemplateError> {
-        self.template = Some(TemplateSlot { source: source.to_owned(), compiled: Ok(ChatTemplate::new(source)?) });
+        self.template = Some(TemplateSlot {
+            source: source.to_owned(),
+            compiled: Ok(ChatTemplate::new(source)?),
+        });
         self.tool_template = None;
         Ok(self)
     }
@@ -130,7 +153,9 @@ impl Tokenizer {
     /// wrote none, one is added where the vocabulary asks for it.
     pub fn encode_chat(&self, request: &ChatRequest) -> Result<Vec<TokenId>, TokenizerError> {
         let guard = Guard::new(&self.added);
-        let prompt = self.template_for(request)?.render_guarded(&self.with_special_tokens(request), &guard)?;
+        let prompt = self
+            .template_for(request)?
+            .render_guarded(&self.with_special_tokens(request), &guard)?;
         let mut text = String::with_capacity(prompt.len());
         let mut cuts = Vec::new();
         let mut at = 0;
@@ -139,14 +164,22 @@ impl Tokenizer {
             if unmark(part, text) {
                 // Content pieces may have been split by a mark.
                 let found = self.added.find(&text[start..], false);
-                cuts.extend(found.into_iter().map(|cut| Cut { start: start + cut.start, end: start + cut.end, id: cut.id }));
+                cuts.extend(found.into_iter().map(|cut| Cut {
+                    start: start + cut.start,
+                    end: start + cut.end,
+                    id: cut.id,
+                }));
             }
         };
         for cut in self.added.find(&prompt, true) {
             plain(&prompt[at..cut.start], &mut text, &mut cuts);
             let start = text.len();
             text.push_str(&prompt[cut.start..cut.end]);
-            cuts.push(Cut { start, end: text.len(), id: cut.id });
+            cuts.push(Cut {
+                start,
+                end: text.len(),
+                id: cut.id,
+            });
             at = cut.end;
         }
         plain(&prompt[at..], &mut text, &mut cuts);
@@ -155,7 +188,9 @@ impl Tokenizer {
 
     /// Renders a conversation with the chat template, without encoding it.
     pub fn render_chat(&self, request: &ChatRequest) -> Result<String, TokenizerError> {
-        Ok(self.template_for(request)?.render(&self.with_special_tokens(request))?)
+        Ok(self
+            .template_for(request)?
+            .render(&self.with_special_tokens(request))?)
     }
 
     /// The text of `ids`. Bytes that are not UTF-8 become U+FFFD; ids without a token become nothing.
@@ -176,7 +211,8 @@ impl Tokenizer {
 
     /// The text of one token, for display; U+FFFD stands for incomplete characters.
     pub fn piece(&self, id: TokenId) -> Option<String> {
-        self.token_bytes(id).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+        self.token_bytes(id)
+            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
     }
 
     /// The bytes that one token adds to a text.
@@ -225,12 +261,19 @@ impl Tokenizer {
 
     /// Why the chat template cannot be used, if it cannot be.
     pub fn chat_template_error(&self) -> Option<&TemplateError> {
-        self.template.as_ref().and_then(|slot| slot.compiled.as_ref().err())
+        self.template
+            .as_ref()
+            .and_then(|slot| slot.compiled.as_ref().err())
     }
 
     fn template_for(&self, request: &ChatRequest) -> Result<&ChatTemplate, TokenizerError> {
-        let tools = self.tool_template.as_ref().filter(|_| request.tools.is_some());
-        let slot = tools.or(self.template.as_ref()).ok_or(TokenizerError::NoChatTemplate)?;
+        let tools = self
+            .tool_template
+            .as_ref()
+            .filter(|_| request.tools.is_some());
+        let slot = tools
+            .or(self.template.as_ref())
+            .ok_or(TokenizerError::NoChatTemplate)?;
         slot.compiled.as_ref().map_err(|error| error.clone().into())
     }
 
@@ -245,10 +288,18 @@ impl Tokenizer {
         request
     }
 
-    fn encode_cut(&self, text: &str, cuts: &[Cut], bos: bool) -> Result<Vec<TokenId>, TokenizerError> {
+    fn encode_cut(
+        &self,
+        text: &str,
+        cuts: &[Cut],
+        bos: bool,
+    ) -> Result<Vec<TokenId>, TokenizerError> {
         let mut ids = Vec::with_capacity(text.len() / 3 + 1);
         self.encoder.encode(text, cuts, &mut ids)?;
-        if let Some(id) = self.bos.filter(|&id| bos && self.add_bos && ids.first() != Some(&id)) {
+        if let Some(id) = self
+            .bos
+            .filter(|&id| bos && self.add_bos && ids.first() != Some(&id))
+        {
             ids.insert(0, id);
         }
         Ok(ids)

@@ -154,9 +154,7 @@ impl DType {
 
     /// Every type, the unsupported ones last.
     pub fn all() -> impl Iterator<Item = Self> {
-        let unsupported = UnsupportedType::LISTED
-            .iter()
-            .map(|&t| Self::Unsupported(t));
+        let unsupported = UnsupportedType::LISTED.iter().map(|&t| Self::Unsupported(t));
         Self::LISTED.iter().copied().chain(unsupported)
     }
 

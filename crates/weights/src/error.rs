@@ -94,9 +94,7 @@ pub enum WeightsError {
         near: Vec<String>,
     },
     /// A tensor's type cannot be used this way.
-    #[error(
-        "tensor `{tensor}` has type {dtype}, expected {expected}; use a file with another type for it"
-    )]
+    #[error("tensor `{tensor}` has type {dtype}, expected {expected}; use a file with another type for it")]
     UnsupportedType {
         /// The tensor.
         tensor: String,
@@ -106,9 +104,7 @@ pub enum WeightsError {
         expected: &'static str,
     },
     /// Bytes, shape and type of a tensor disagree, or an argument does not fit the tensor.
-    #[error(
-        "tensor `{tensor}`: {field}: expected {expected}, found {found}; pass a value that fits the tensor"
-    )]
+    #[error("tensor `{tensor}`: {field}: expected {expected}, found {found}; pass a value that fits the tensor")]
     Argument {
         /// The tensor.
         tensor: String,

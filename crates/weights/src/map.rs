@@ -16,13 +16,7 @@ pub(crate) struct Map {
 impl Map {
     /// Maps the file at `path`; a missing, empty or irregular file is an error that says so.
     pub(crate) fn open(path: &Path) -> Result<Self, WeightsError> {
-        let io = |action| {
-            move |source| WeightsError::Io {
-                action,
-                path: path.into(),
-                source,
-            }
-        };
+        let io = |action| move |source| WeightsError::Io { action, path: path.into(), source };
         let file = match File::open(path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 return Err(WeightsError::NotFound { path: path.into() });
@@ -60,13 +54,8 @@ impl Map {
         if start < end {
             // SAFETY: the map is file-backed and never written, so a dropped page is read from the file again
             // with the same content; the range lies inside the map.
-            let advised = unsafe {
-                self.mapping.unchecked_advise_range(
-                    memmap2::UncheckedAdvice::DontNeed,
-                    start,
-                    end - start,
-                )
-            };
+            let advised =
+                unsafe { self.mapping.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, start, end - start) };
             // Advice is a hint: a kernel that declines it changes nothing but memory use.
             drop(advised);
         }

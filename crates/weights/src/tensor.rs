@@ -29,23 +29,14 @@ pub(crate) fn element_count(shape: &[usize]) -> Option<usize> {
 
 impl Tensor {
     /// A tensor over `range` of a map. The caller has checked type, shape and range against each other.
-    pub(crate) fn mapped(
-        name: &str,
-        dtype: DType,
-        shape: &[usize],
-        map: &Arc<Map>,
-        range: Range<usize>,
-    ) -> Self {
+    pub(crate) fn mapped(name: &str, dtype: DType, shape: &[usize], map: &Arc<Map>, range: Range<usize>) -> Self {
         debug_assert!(range.start <= range.end && range.end <= map.bytes().len());
         Self {
             name: name.into(),
             dtype,
             shape: shape.into(),
             elements: element_count(shape).expect("checked by the reader"),
-            storage: Storage::Mapped {
-                map: map.clone(),
-                range,
-            },
+            storage: Storage::Mapped { map: map.clone(), range },
         }
     }
 
@@ -58,39 +49,21 @@ impl Tensor {
         bytes: Vec<u8>,
     ) -> Result<Self, WeightsError> {
         let name = name.into();
-        let misfit = |field, expected, found| WeightsError::Argument {
-            tensor: name.clone(),
-            field,
-            expected,
-            found,
-        };
+        let misfit = |field, expected, found| WeightsError::Argument { tensor: name.clone(), field, expected, found };
         let cols = shape.last().copied().unwrap_or(1);
         if !cols.is_multiple_of(dtype.block_len()) {
-            let expected = format!(
-                "a last dimension divisible by {} for {dtype}",
-                dtype.block_len()
-            );
+            let expected = format!("a last dimension divisible by {} for {dtype}", dtype.block_len());
             return Err(misfit("shape", expected, format!("{shape:?}")));
         }
         let sized = element_count(&shape).and_then(|n| Some((n, dtype.bytes_for(n)?)));
         let Some((elements, needed)) = sized else {
-            return Err(misfit(
-                "shape",
-                "a size below 2^64 bytes".into(),
-                format!("{shape:?}"),
-            ));
+            return Err(misfit("shape", "a size below 2^64 bytes".into(), format!("{shape:?}")));
         };
         if bytes.len() != needed {
             let expected = format!("{needed} for {dtype} {shape:?}");
             return Err(misfit("bytes", expected, bytes.len().to_string()));
         }
-        Ok(Self {
-            name: name.into(),
-            dtype,
-            shape: shape.into(),
-            elements,
-            storage: Storage::Owned(Arc::new(bytes)),
-        })
+        Ok(Self { name: name.into(), dtype, shape: shape.into(), elements, storage: Storage::Owned(Arc::new(bytes)) })
     }
 
     /// An `F32` tensor that owns a copy of `values`.
@@ -143,10 +116,7 @@ impl Tensor {
 
     /// The same data under another name.
     pub fn renamed(&self, name: impl Into<String>) -> Self {
-        Self {
-            name: name.into().into(),
-            ..self.clone()
-        }
+        Self { name: name.into().into(), ..self.clone() }
     }
 
     /// All elements as `f32`, exactly as the format defines them (`F64` is rounded to nearest; an integer that
@@ -169,11 +139,7 @@ impl Tensor {
             return Err(misfit("row", format!("less than {}", self.rows()), row));
         }
         if out.len() != self.cols() {
-            return Err(misfit(
-                "length of the output",
-                self.cols().to_string(),
-                out.len(),
-            ));
+            return Err(misfit("length of the output", self.cols().to_string(), out.len()));
         }
         let Some(stride) = self.dtype.bytes_for(self.cols()) else {
             return Err(self.unsupported("a type whose rows are whole blocks"));
@@ -183,8 +149,7 @@ impl Tensor {
 
     /// All elements of an integer tensor. Errors for other types and for values above `i64::MAX`.
     pub fn to_i64(&self) -> Result<Vec<i64>, WeightsError> {
-        block::integer::widen(self.dtype, self.bytes())
-            .ok_or_else(|| self.unsupported("integers within i64"))
+        block::integer::widen(self.dtype, self.bytes()).ok_or_else(|| self.unsupported("integers within i64"))
     }
 
     /// Lets the system drop the pages that lie wholly inside this tensor; they are read from the file again when
@@ -203,11 +168,7 @@ impl Tensor {
     }
 
     fn unsupported(&self, expected: &'static str) -> WeightsError {
-        WeightsError::UnsupportedType {
-            tensor: self.name().into(),
-            dtype: self.dtype.name(),
-            expected,
-        }
+        WeightsError::UnsupportedType { tensor: self.name().into(), dtype: self.dtype.name(), expected }
     }
 }
 

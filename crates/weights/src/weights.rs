@@ -60,20 +60,13 @@ impl Weights {
             .filter(|(distance, _)| *distance <= name.len() / 2)
             .collect();
         scored.sort();
-        scored
-            .into_iter()
-            .take(SHOWN)
-            .map(|(_, key)| key.clone())
-            .collect()
+        scored.into_iter().take(SHOWN).map(|(_, key)| key.clone()).collect()
     }
 }
 
 impl FromIterator<Tensor> for Weights {
     fn from_iter<I: IntoIterator<Item = Tensor>>(tensors: I) -> Self {
-        let tensors = tensors
-            .into_iter()
-            .map(|t| (t.name().to_owned(), t))
-            .collect();
+        let tensors = tensors.into_iter().map(|t| (t.name().to_owned(), t)).collect();
         Self { tensors }
     }
 }
@@ -99,24 +92,11 @@ mod tests {
 
     #[test]
     fn a_missing_name_lists_its_neighbours() {
-        let names = [
-            "blk.0.attn_q.weight",
-            "blk.0.attn_k.weight",
-            "output.weight",
-        ];
-        let weights: Weights = names
-            .iter()
-            .map(|n| Tensor::from_f32(*n, vec![1], &[0.0]))
-            .collect();
-        let message = weights
-            .require("blk.0.attn_v.weight")
-            .unwrap_err()
-            .to_string();
+        let names = ["blk.0.attn_q.weight", "blk.0.attn_k.weight", "output.weight"];
+        let weights: Weights = names.iter().map(|n| Tensor::from_f32(*n, vec![1], &[0.0])).collect();
+        let message = weights.require("blk.0.attn_v.weight").unwrap_err().to_string();
         assert!(message.contains("`blk.0.attn_v.weight`"), "{message}");
-        assert!(
-            message.contains("`blk.0.attn_k.weight`, `blk.0.attn_q.weight`"),
-            "{message}"
-        );
+        assert!(message.contains("`blk.0.attn_k.weight`, `blk.0.attn_q.weight`"), "{message}");
         assert!(!message.contains("output"), "{message}");
         assert_eq!(weights.total_bytes(), 12);
     }

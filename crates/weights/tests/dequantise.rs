@@ -88,20 +88,14 @@ fn random_blocks_of_every_format() {
 
         let mut out = vec![0.0; count];
         block::dequantise(dtype, blocks, &mut out).unwrap();
-        let expected: Vec<u32> = values
-            .as_chunks()
-            .0
-            .iter()
-            .map(|b| u32::from_le_bytes(*b))
-            .collect();
+        let expected: Vec<u32> = values.as_chunks().0.iter().map(|b| u32::from_le_bytes(*b)).collect();
         let found: Vec<u32> = out.iter().map(|v| v.to_bits()).collect();
         let first = (0..count).find(|&i| expected[i] != found[i]);
         assert_eq!(first, None, "{dtype}: first difference at this element");
         seen.push(dtype);
     }
-    let missing: Vec<DType> = DType::all()
-        .filter(|d| d.is_quantised() && !matches!(d, DType::Unsupported(_)) && !seen.contains(d))
-        .collect();
+    let missing: Vec<DType> =
+        DType::all().filter(|d| d.is_quantised() && !matches!(d, DType::Unsupported(_)) && !seen.contains(d)).collect();
     assert_eq!(missing, [], "formats without random blocks");
 }
 
@@ -114,13 +108,9 @@ fn take_u32(data: &mut &[u8]) -> u32 {
 #[test]
 fn use_of_an_unsupported_type_names_tensor_and_type() {
     let dtype = DType::from_ggml(16).unwrap();
-    let tensor =
-        Tensor::from_bytes("blk.0.ffn_up.weight", dtype, vec![1, 256], vec![0; 66]).unwrap();
+    let tensor = Tensor::from_bytes("blk.0.ffn_up.weight", dtype, vec![1, 256], vec![0; 66]).unwrap();
     let message = tensor.to_f32().unwrap_err().to_string();
-    assert!(
-        message.contains("blk.0.ffn_up.weight") && message.contains("IQ2_XXS"),
-        "{message}"
-    );
+    assert!(message.contains("blk.0.ffn_up.weight") && message.contains("IQ2_XXS"), "{message}");
     assert!(tensor.row_to_f32(0, &mut [0.0; 256]).is_err());
 }
 
@@ -130,8 +120,7 @@ fn plain_types_convert_exactly() {
     assert_eq!(bf16.to_f32().unwrap(), [1.0, -2.0]);
     let f64s = Tensor::from_bytes("t", DType::F64, vec![1], 0.1f64.to_le_bytes().to_vec()).unwrap();
     assert_eq!(f64s.to_f32().unwrap(), [0.1f32]);
-    let i64s =
-        Tensor::from_bytes("t", DType::I64, vec![1], i64::MIN.to_le_bytes().to_vec()).unwrap();
+    let i64s = Tensor::from_bytes("t", DType::I64, vec![1], i64::MIN.to_le_bytes().to_vec()).unwrap();
     assert_eq!(i64s.to_i64().unwrap(), [i64::MIN]);
     assert_eq!(i64s.to_f32().unwrap(), [-9.223_372e18]);
     let bools = Tensor::from_bytes("t", DType::Bool, vec![2], vec![0, 1]).unwrap();
@@ -143,10 +132,7 @@ fn plain_types_convert_exactly() {
 fn shape_queries_and_arguments() {
     let values: Vec<f32> = (0..24).map(|v| v as f32).collect();
     let tensor = Tensor::from_f32("t", vec![2, 3, 4], &values);
-    assert_eq!(
-        (tensor.rows(), tensor.cols(), tensor.elements()),
-        (6, 4, 24)
-    );
+    assert_eq!((tensor.rows(), tensor.cols(), tensor.elements()), (6, 4, 24));
     let mut row = [0.0; 4];
     tensor.row_to_f32(5, &mut row).unwrap();
     assert_eq!(row, [20.0, 21.0, 22.0, 23.0]);

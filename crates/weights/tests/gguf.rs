@@ -9,16 +9,11 @@ use turbospark_weights::{DType, Tensor, WeightsError};
 /// Bytes from hex digits; spaces are skipped.
 fn hex(text: &str) -> Vec<u8> {
     let digits: Vec<u32> = text.chars().filter_map(|c| c.to_digit(16)).collect();
-    digits
-        .chunks(2)
-        .map(|pair| (pair[0] * 16 + pair[1]) as u8)
-        .collect()
+    digits.chunks(2).map(|pair| (pair[0] * 16 + pair[1]) as u8).collect()
 }
 
 fn refusal(bytes: &[u8]) -> String {
-    GgufFile::parse(bytes)
-        .expect_err("must be refused")
-        .to_string()
+    GgufFile::parse(bytes).expect_err("must be refused").to_string()
 }
 
 /// A file of one or more tensor descriptions and `data` zero bytes after the padding.
@@ -56,18 +51,9 @@ fn every_value() -> Vec<(&'static str, Value)> {
         ("a.i32", Value::Array(Array::I32(vec![-1, 2, 3]))),
         ("a.f32", Value::Array(Array::F32(vec![1.5, -2.5]))),
         ("a.bool", Value::Array(Array::Bool(vec![true, false]))),
-        (
-            "a.string",
-            Value::Array(Array::String(vec!["a".into(), vec![0x80].into()])),
-        ),
+        ("a.string", Value::Array(Array::String(vec!["a".into(), vec![0x80].into()]))),
         ("a.empty", Value::Array(Array::U64(vec![]))),
-        (
-            "a.nested",
-            Value::Array(Array::Nested(vec![
-                Array::U8(vec![1]),
-                Array::String(vec![]),
-            ])),
-        ),
+        ("a.nested", Value::Array(Array::Nested(vec![Array::U8(vec![1]), Array::String(vec![])]))),
     ]
 }
 
@@ -76,11 +62,7 @@ fn sample() -> GgufWriter {
     for (key, value) in every_value() {
         writer.set(key, value);
     }
-    writer.tensor(Tensor::from_f32(
-        "f",
-        vec![2, 3],
-        &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0],
-    ));
+    writer.tensor(Tensor::from_f32("f", vec![2, 3], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]));
     writer.tensor(Tensor::from_bytes("q", DType::Q4_0, vec![2, 32], vec![7; 36]).unwrap());
     writer
 }
@@ -92,11 +74,7 @@ fn written_files_read_back() {
     sample().write(&path).unwrap();
     let file = GgufFile::open(&path).unwrap();
     assert_eq!(file.version(), 3);
-    let read: Vec<(&str, Value)> = file
-        .metadata()
-        .iter()
-        .map(|(k, v)| (k, v.clone()))
-        .collect();
+    let read: Vec<(&str, Value)> = file.metadata().iter().map(|(k, v)| (k, v.clone())).collect();
     assert_eq!(read, every_value());
     let f = file.weights().require("f").unwrap();
     assert_eq!(f.shape(), [2, 3], "outermost first");
@@ -118,10 +96,7 @@ fn typed_reads_of_metadata() {
     assert_eq!(metadata.bool("bool"), Some(true));
     assert_eq!(metadata.str("string"), Some("größe"));
     assert_eq!(metadata.str("raw"), None);
-    assert_eq!(
-        metadata.get("raw"),
-        Some(&Value::String(GgufString::from(vec![0xff, 0xfe])))
-    );
+    assert_eq!(metadata.get("raw"), Some(&Value::String(GgufString::from(vec![0xff, 0xfe]))));
     assert_eq!(metadata.i64s("a.i32"), Some(vec![-1, 2, 3]));
     assert_eq!(metadata.u64s("a.i32"), None);
     assert_eq!(metadata.u64s("a.empty"), Some(vec![]));
@@ -152,17 +127,10 @@ fn d53_lengths_beyond_the_file_are_refused_before_allocation() {
     let array = "47475546 03000000 0000000000000000 0100000000000000 0100000000000000 6b
                  09000000 00000000 0000000000000080";
     let tensors = "47475546 03000000 0000000000000080 0000000000000000";
-    let cases = [
-        (string, "key count"),
-        (array, "value of key `k`"),
-        (tensors, "tensor count"),
-    ];
+    let cases = [(string, "key count"), (array, "value of key `k`"), (tensors, "tensor count")];
     for (bytes, field) in cases {
         let message = refusal(&hex(bytes));
-        assert!(
-            message.contains(field) && message.contains("at byte"),
-            "{message}"
-        );
+        assert!(message.contains(field) && message.contains("at byte"), "{message}");
     }
     // The string alone, with bytes enough for the pair count.
     let mut long = hex(string);
@@ -184,12 +152,7 @@ fn d53_every_truncation_is_an_error() {
 #[test]
 fn d53_nesting_is_capped() {
     let nested = |depth| (0..depth).fold(Array::U8(vec![1]), |inner, _| Array::Nested(vec![inner]));
-    let file = |depth| {
-        GgufWriter::new()
-            .set("k", Value::Array(nested(depth)))
-            .to_bytes()
-            .unwrap()
-    };
+    let file = |depth| GgufWriter::new().set("k", Value::Array(nested(depth))).to_bytes().unwrap();
     assert!(GgufFile::parse(&file(3)).is_ok());
     assert!(refusal(&file(4)).contains("nested at most 4 deep"));
     assert!(GgufFile::parse(&file(5_000)).is_err());
@@ -204,71 +167,19 @@ fn d54_sizes_offsets_and_shapes_are_checked() {
     assert!(GgufFile::parse(&described(&[good], 32)).is_ok());
     let near_end = u64::MAX - 31;
     let cases: &[(&str, Vec<u8>, &str)] = &[
-        (
-            "offset 2^64-32",
-            described(&[("t", &[8], 0, near_end)], 32),
-            "data of tensor `t`",
-        ),
-        (
-            "unaligned",
-            described(&[("t", &[8], 0, 8)], 64),
-            "multiple of the alignment 32",
-        ),
-        (
-            "past the end",
-            described(&[("t", &[9], 0, 0)], 32),
-            "data of tensor `t`",
-        ),
-        (
-            "overlap",
-            described(&[("t", &[16], 0, 0), ("u", &[8], 0, 32)], 64),
-            "end of tensor `t`",
-        ),
-        (
-            "same bytes",
-            described(&[("t", &[8], 0, 0), ("u", &[8], 0, 0)], 32),
-            "end of tensor",
-        ),
-        (
-            "q4 row of 33",
-            described(&[("t", &[33], 2, 0)], 64),
-            "divisible by 32 for Q4_0",
-        ),
-        (
-            "q4 row of 16",
-            described(&[("t", &[16, 2], 2, 0)], 64),
-            "divisible by 32 for Q4_0",
-        ),
-        (
-            "zero dimension",
-            described(&[("t", &[8, 0], 0, 0)], 32),
-            "each at least 1",
-        ),
-        (
-            "no dimension",
-            described(&[("t", &[], 0, 0)], 32),
-            "1 to 4 dimensions",
-        ),
-        (
-            "five dimensions",
-            described(&[("t", &[1, 1, 1, 1, 1], 0, 0)], 32),
-            "1 to 4 dimensions",
-        ),
-        (
-            "unknown type",
-            described(&[("t", &[8], 4, 0)], 32),
-            "type of tensor `t`",
-        ),
-        (
-            "duplicate",
-            described(&[("t", &[8], 0, 0), ("t", &[8], 0, 32)], 64),
-            "`t` occurs twice",
-        ),
-        (
-            "wrapping bytes",
-            described(&[("t", &[1 << 62], 0, 0)], 32),
-            "size that fits",
-        ),
+        ("offset 2^64-32", described(&[("t", &[8], 0, near_end)], 32), "data of tensor `t`"),
+        ("unaligned", described(&[("t", &[8], 0, 8)], 64), "multiple of the alignment 32"),
+        ("past the end", described(&[("t", &[9], 0, 0)], 32), "data of tensor `t`"),
+        ("overlap", described(&[("t", &[16], 0, 0), ("u", &[8], 0, 32)], 64), "end of tensor `t`"),
+        ("same bytes", described(&[("t", &[8], 0, 0), ("u", &[8], 0, 0)], 32), "end of tensor"),
+        ("q4 row of 33", described(&[("t", &[33], 2, 0)], 64), "divisible by 32 for Q4_0"),
+        ("q4 row of 16", described(&[("t", &[16, 2], 2, 0)], 64), "divisible by 32 for Q4_0"),
+        ("zero dimension", described(&[("t", &[8, 0], 0, 0)], 32), "each at least 1"),
+        ("no dimension", described(&[("t", &[], 0, 0)], 32), "1 to 4 dimensions"),
+        ("five dimensions", described(&[("t", &[1, 1, 1, 1, 1], 0, 0)], 32), "1 to 4 dimensions"),
+        ("unknown type", described(&[("t", &[8], 4, 0)], 32), "type of tensor `t`"),
+        ("duplicate", described(&[("t", &[8], 0, 0), ("t", &[8], 0, 32)], 64), "`t` occurs twice"),
+        ("wrapping bytes", described(&[("t", &[1 << 62], 0, 0)], 32), "size that fits"),
     ];
     let passed: Vec<&str> = cases
         .iter()
@@ -288,26 +199,13 @@ fn d54_a_large_vocabulary_loads_fast() {
     let mut writer = GgufWriter::new();
     writer.set("tokenizer.ggml.tokens", Value::Array(Array::String(tokens)));
     writer.set("tokenizer.ggml.merges", Value::Array(Array::String(merges)));
-    writer.set(
-        "tokenizer.ggml.scores",
-        Value::Array(Array::F32(vec![0.0; 250_000])),
-    );
-    writer.set(
-        "tokenizer.ggml.token_type",
-        Value::Array(Array::I32(vec![1; 250_000])),
-    );
+    writer.set("tokenizer.ggml.scores", Value::Array(Array::F32(vec![0.0; 250_000])));
+    writer.set("tokenizer.ggml.token_type", Value::Array(Array::I32(vec![1; 250_000])));
     let bytes = writer.to_bytes().unwrap();
     let start = Instant::now();
     let header = GgufFile::parse(&bytes).unwrap();
     let elapsed = start.elapsed();
-    assert_eq!(
-        header
-            .metadata
-            .strings("tokenizer.ggml.merges")
-            .unwrap()
-            .len(),
-        500_000
-    );
+    assert_eq!(header.metadata.strings("tokenizer.ggml.merges").unwrap().len(), 500_000);
     assert!(elapsed.as_secs_f64() < 0.5, "{elapsed:?}");
 }
 
@@ -318,23 +216,13 @@ fn alignment_is_validated() {
     let bytes = writer.to_bytes().unwrap();
     let header = GgufFile::parse(&bytes).unwrap();
     assert_eq!((header.alignment, header.data_offset % 64), (64, 0));
-    let at = bytes
-        .windows(17)
-        .position(|w| w == b"general.alignment")
-        .unwrap()
-        + 17
-        + 4;
+    let at = bytes.windows(17).position(|w| w == b"general.alignment").unwrap() + 17 + 4;
     for bad in [0u32, 1, 4, 33, 1 << 21, u32::MAX] {
         let mut bytes = bytes.clone();
         bytes[at..at + 4].copy_from_slice(&bad.to_le_bytes());
         assert!(refusal(&bytes).contains("general.alignment"), "{bad}");
     }
-    assert!(
-        writer
-            .set("general.alignment", Value::U32(12))
-            .to_bytes()
-            .is_err()
-    );
+    assert!(writer.set("general.alignment", Value::U32(12)).to_bytes().is_err());
 }
 
 #[test]
@@ -371,13 +259,7 @@ fn the_writer_refuses_what_the_format_cannot_hold() {
     let scalar = Tensor::from_f32("s", vec![], &[1.0]);
     assert!(GgufWriter::new().tensor(scalar).to_bytes().is_err());
     let one = Tensor::from_f32("s", vec![1], &[1.0]);
-    assert!(
-        GgufWriter::new()
-            .tensor(one.clone())
-            .tensor(one)
-            .to_bytes()
-            .is_err()
-    );
+    assert!(GgufWriter::new().tensor(one.clone()).tensor(one).to_bytes().is_err());
 }
 
 #[test]
@@ -386,10 +268,7 @@ fn files_that_are_no_files() {
     let absent = GgufFile::open(&dir.path().join("absent.gguf")).unwrap_err();
     assert!(matches!(absent, WeightsError::NotFound { .. }), "{absent}");
     let directory = GgufFile::open(dir.path()).unwrap_err();
-    assert!(
-        matches!(directory, WeightsError::Directory { .. }),
-        "{directory}"
-    );
+    assert!(matches!(directory, WeightsError::Directory { .. }), "{directory}");
     let empty = dir.path().join("empty.gguf");
     std::fs::write(&empty, b"").unwrap();
     let empty = GgufFile::open(&empty).unwrap_err();
@@ -450,11 +329,7 @@ fn split_files_are_joined() {
     let dir = tempfile::tempdir().unwrap();
     let path = split_model(dir.path());
     let file = GgufFile::open(&path(1)).unwrap();
-    let values: Vec<f32> = file
-        .weights()
-        .iter()
-        .map(|t| t.to_f32().unwrap()[0])
-        .collect();
+    let values: Vec<f32> = file.weights().iter().map(|t| t.to_f32().unwrap()[0]).collect();
     assert_eq!(values, [0.0, 1.0, 2.0]);
 }
 

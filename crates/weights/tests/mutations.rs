@@ -21,14 +21,8 @@ static GGUF: LazyLock<Vec<u8>> = LazyLock::new(|| {
     writer.set("general.architecture", Value::String("llama".into()));
     writer.set("general.alignment", Value::U32(32));
     writer.set("k.u64", Value::U64(3));
-    writer.set(
-        "k.strings",
-        Value::Array(Array::String(vec!["a".into(), "bc".into()])),
-    );
-    writer.set(
-        "k.nested",
-        Value::Array(Array::Nested(vec![Array::Bool(vec![true])])),
-    );
+    writer.set("k.strings", Value::Array(Array::String(vec!["a".into(), "bc".into()])));
+    writer.set("k.nested", Value::Array(Array::Nested(vec![Array::Bool(vec![true])])));
     writer.set("k.numbers", Value::Array(Array::F32(vec![1.0, 2.0])));
     tensors().into_iter().for_each(|t| {
         writer.tensor(t);
@@ -53,11 +47,7 @@ enum Mutation {
     Word(usize, u64),
     Insert(usize, Vec<u8>),
     Remove(usize, usize),
-    Copy {
-        from: usize,
-        to: usize,
-        length: usize,
-    },
+    Copy { from: usize, to: usize, length: usize },
 }
 
 fn mutation() -> impl Strategy<Value = Mutation> {
@@ -157,29 +147,17 @@ proptest! {
 #[test]
 fn the_valid_files_are_valid() {
     assert_eq!(GgufFile::parse(&GGUF).unwrap().tensors.len(), 4);
-    assert_eq!(
-        SafetensorsFile::parse_header(&SAFETENSORS)
-            .unwrap()
-            .tensors
-            .len(),
-        3
-    );
+    assert_eq!(SafetensorsFile::parse_header(&SAFETENSORS).unwrap().tensors.len(), 3);
 }
 
 /// Every byte in turn takes every value of one bit flipped, and the extremes.
 #[test]
 fn every_single_byte_change() {
     type Check = fn(&[u8]);
-    for (valid, check) in [
-        (&*GGUF, check_gguf as Check),
-        (&*SAFETENSORS, check_safetensors),
-    ] {
+    for (valid, check) in [(&*GGUF, check_gguf as Check), (&*SAFETENSORS, check_safetensors)] {
         for at in 0..valid.len() {
             let mut bytes = valid.clone();
-            for value in (0..8)
-                .map(|bit| valid[at] ^ (1 << bit))
-                .chain([0, 0x7f, 0xff])
-            {
+            for value in (0..8).map(|bit| valid[at] ^ (1 << bit)).chain([0, 0x7f, 0xff]) {
                 bytes[at] = value;
                 check(&bytes);
             }

@@ -70,10 +70,22 @@ pub(crate) fn transpose(rows: [__m256i; 8]) -> [__m256i; 8] {
     let (cd_lo, cd_hi) = (_mm256_unpacklo_epi32(c, d), _mm256_unpackhi_epi32(c, d));
     let (ef_lo, ef_hi) = (_mm256_unpacklo_epi32(e, f), _mm256_unpackhi_epi32(e, f));
     let (gh_lo, gh_hi) = (_mm256_unpacklo_epi32(g, h), _mm256_unpackhi_epi32(g, h));
-    let (abcd0, abcd1) = (_mm256_unpacklo_epi64(ab_lo, cd_lo), _mm256_unpackhi_epi64(ab_lo, cd_lo));
-    let (abcd2, abcd3) = (_mm256_unpacklo_epi64(ab_hi, cd_hi), _mm256_unpackhi_epi64(ab_hi, cd_hi));
-    let (efgh0, efgh1) = (_mm256_unpacklo_epi64(ef_lo, gh_lo), _mm256_unpackhi_epi64(ef_lo, gh_lo));
-    let (efgh2, efgh3) = (_mm256_unpacklo_epi64(ef_hi, gh_hi), _mm256_unpackhi_epi64(ef_hi, gh_hi));
+    let (abcd0, abcd1) = (
+        _mm256_unpacklo_epi64(ab_lo, cd_lo),
+        _mm256_unpackhi_epi64(ab_lo, cd_lo),
+    );
+    let (abcd2, abcd3) = (
+        _mm256_unpacklo_epi64(ab_hi, cd_hi),
+        _mm256_unpackhi_epi64(ab_hi, cd_hi),
+    );
+    let (efgh0, efgh1) = (
+        _mm256_unpacklo_epi64(ef_lo, gh_lo),
+        _mm256_unpackhi_epi64(ef_lo, gh_lo),
+    );
+    let (efgh2, efgh3) = (
+        _mm256_unpacklo_epi64(ef_hi, gh_hi),
+        _mm256_unpackhi_epi64(ef_hi, gh_hi),
+    );
     [
         _mm256_permute2x128_si256::<0x20>(abcd0, efgh0),
         _mm256_permute2x128_si256::<0x20>(abcd1, efgh1),

@@ -6,6 +6,6 @@
 pub mod activation;
 pub mod attend;
 pub mod attention;
-pub mod matmul;
 pub mod math;
+pub mod matmul;
 pub mod rope;

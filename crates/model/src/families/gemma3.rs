@@ -32,9 +32,7 @@ pub(super) fn build(checkpoint: &Checkpoint) -> Result<ModelSpec, ModelError> {
     let (local, global) = ropes(checkpoint, &d)?;
     let scalar = match c.opt_number("query_pre_attn_scalar")? {
         Some(scalar) => scalar,
-        None if checkpoint.container == Container::Gguf && d.layers == LAYERS_27B => {
-            d.hidden as f32 / d.q_heads as f32
-        }
+        None if checkpoint.container == Container::Gguf && d.layers == LAYERS_27B => d.hidden as f32 / d.q_heads as f32,
         None => d.head_dim as f32,
     };
     let layers = (0..d.layers).map(|i| {

@@ -119,7 +119,9 @@ impl Checkpoint {
             let expected = format!("a divisor of num_attention_heads = {q_heads}");
             return Err(c.bad("num_key_value_heads", &expected, &kv_heads.into()));
         }
-        if let Some(value_dim) = c.opt_size("value_head_dim")? && value_dim != head_dim {
+        if let Some(value_dim) = c.opt_size("value_head_dim")?
+            && value_dim != head_dim
+        {
             return Err(c.bad("value_head_dim", &format!("{head_dim}, as the keys"), &value_dim.into()));
         }
         Ok(Dims {
@@ -155,11 +157,9 @@ impl Checkpoint {
     fn shaped(&self, name: &str, expected: &[usize]) -> Result<Source, ModelError> {
         let source = self.tensor(name)?;
         match self.index.shape(name) {
-            Some(found) if found != expected => Err(ModelError::BadShape {
-                name: name.to_owned(),
-                expected: expected.to_vec(),
-                found: found.to_vec(),
-            }),
+            Some(found) if found != expected => {
+                Err(ModelError::BadShape { name: name.to_owned(), expected: expected.to_vec(), found: found.to_vec() })
+            }
             _ => Ok(source),
         }
     }

@@ -18,8 +18,7 @@ pub(super) fn build(checkpoint: &Checkpoint) -> Result<ModelSpec, ModelError> {
     let rope = checkpoint.rope(&d, 10_000.0)?;
     let (q_width, kv_width) = (d.q_heads * d.head_dim, d.kv_heads * d.head_dim);
     let layers = (0..d.layers).map(|i| {
-        let linear =
-            |name: &str, outputs, inputs| checkpoint.linear(&format!("layer{i}.{name}"), outputs, inputs);
+        let linear = |name: &str, outputs, inputs| checkpoint.linear(&format!("layer{i}.{name}"), outputs, inputs);
         let norm = |name: &str| checkpoint.norm(&format!("layer{i}.{name}"), d.hidden, d.eps);
         Ok(Layer {
             mixer: Sublayer {

@@ -120,7 +120,9 @@ struct Slots {
 
 impl Slots {
     fn new(program: &Program, batch: &Batch<'_>) -> Self {
-        let height = |rows| if rows == Rows::All { batch.tokens.len() } else { batch.wanted.len() };
+        let height = |rows| {
+            if rows == Rows::All { batch.tokens.len() } else { batch.wanted.len() }
+        };
         Self {
             values: program.slots.iter().map(|s| vec![0.0; s.width * height(s.rows)]).collect(),
             widths: program.slots.iter().map(|s| s.width).collect(),

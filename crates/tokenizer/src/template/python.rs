@@ -11,11 +11,15 @@ pub(crate) fn install(environment: &mut Environment<'static>) {
         Some(text) => out.write_str(&text).map_err(Error::from),
         None => minijinja::escape_formatter(out, state, value),
     });
-    environment.add_filter("string", |value: &Value| float_text(value).unwrap_or_else(|| value.to_string()));
+    environment.add_filter("string", |value: &Value| {
+        float_text(value).unwrap_or_else(|| value.to_string())
+    });
     environment.add_filter("e", escape_html);
     environment.add_filter("escape", escape_html);
     // The engine would call `none` iterable.
-    environment.add_test("iterable", |value: &Value| value.is_undefined() || (!value.is_none() && value.try_iter().is_ok()));
+    environment.add_test("iterable", |value: &Value| {
+        value.is_undefined() || (!value.is_none() && value.try_iter().is_ok())
+    });
 }
 
 /// Python's `repr` of a float.
@@ -28,7 +32,9 @@ pub(crate) fn write_float(number: f64, out: &mut String) {
     }
     // The shortest digits that read back as the same number, as in Python; only the layout differs.
     let scientific = format!("{number:e}");
-    let (digits, exponent) = scientific.split_once('e').expect("the format has an exponent");
+    let (digits, exponent) = scientific
+        .split_once('e')
+        .expect("the format has an exponent");
     let exponent: i32 = exponent.parse().expect("the exponent is a number");
     if number == 0.0 || (-4..16).contains(&exponent) {
         let start = out.len();
@@ -77,11 +83,15 @@ fn method(state: &mut State, value: &Value, name: &str, args: &[Value]) -> Resul
             ("removeprefix", [part]) => return Ok(text.strip_prefix(part).unwrap_or(text).into()),
             ("removesuffix", [part]) => return Ok(text.strip_suffix(part).unwrap_or(text).into()),
             ("partition", [part]) => {
-                let parts = text.split_once(part).map_or([text, "", ""], |(before, after)| [before, part, after]);
+                let parts = text
+                    .split_once(part)
+                    .map_or([text, "", ""], |(before, after)| [before, part, after]);
                 return Ok(parts.into_iter().map(Value::from).collect());
             }
             ("rpartition", [part]) => {
-                let parts = text.rsplit_once(part).map_or(["", "", text], |(before, after)| [before, part, after]);
+                let parts = text
+                    .rsplit_once(part)
+                    .map_or(["", "", text], |(before, after)| [before, part, after]);
                 return Ok(parts.into_iter().map(Value::from).collect());
             }
             _ => {}
@@ -93,7 +103,10 @@ fn method(state: &mut State, value: &Value, name: &str, args: &[Value]) -> Resul
 fn find(position: Option<usize>, text: &str) -> Result<Value, Error> {
     match position {
         Some(at) => Ok(text[..at].chars().count().into()),
-        None => Err(Error::new(ErrorKind::InvalidOperation, "substring not found")),
+        None => Err(Error::new(
+            ErrorKind::InvalidOperation,
+            "substring not found",
+        )),
     }
 }
 
@@ -104,9 +117,19 @@ mod tests {
     #[test]
     fn floats_print_as_python_prints_them() {
         let cases = [
-            (1.0, "1.0"), (1e-5, "1e-05"), (0.0001, "0.0001"), (1e16, "1e+16"), (1e15, "1000000000000000.0"),
-            (1e22, "1e+22"), (0.1, "0.1"), (-0.0, "-0.0"), (1.5e300, "1.5e+300"), (123456789.125, "123456789.125"),
-            (-2.5e-7, "-2.5e-07"), (5e-324, "5e-324"), (f64::INFINITY, "inf"),
+            (1.0, "1.0"),
+            (1e-5, "1e-05"),
+            (0.0001, "0.0001"),
+            (1e16, "1e+16"),
+            (1e15, "1000000000000000.0"),
+            (1e22, "1e+22"),
+            (0.1, "0.1"),
+            (-0.0, "-0.0"),
+            (1.5e300, "1.5e+300"),
+            (123456789.125, "123456789.125"),
+            (-2.5e-7, "-2.5e-07"),
+            (5e-324, "5e-324"),
+            (f64::INFINITY, "inf"),
         ];
         for (number, expected) in cases {
             let mut text = String::new();

@@ -21,9 +21,28 @@ pub struct CivilTime {
 }
 
 const MONTHS: [&str; 12] = [
-    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December",
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
 ];
-const WEEKDAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
+const WEEKDAYS: [&str; 7] = [
+    "Sunday",
+    "Monday",
+    "Tuesday",
+    "Wednesday",
+    "Thursday",
+    "Friday",
+    "Saturday",
+];
 
 impl CivilTime {
     /// The time `seconds` after 1970-01-01T00:00:00; add the zone's offset beforehand for local time.
@@ -32,10 +51,15 @@ impl CivilTime {
         // Days are counted in 400-year eras from 0000-03-01, so that leap days come last.
         let days = days + 719_468;
         let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
-        let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+        let year_of_era =
+            (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
         let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
         let shifted_month = (5 * day_of_year + 2) / 153;
-        let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+        let month = if shifted_month < 10 {
+            shifted_month + 3
+        } else {
+            shifted_month - 9
+        };
         let year = year_of_era + era * 400 + i64::from(month <= 2);
         Self {
             year: year as i32,
@@ -61,7 +85,9 @@ impl CivilTime {
     /// 0 for Sunday.
     fn weekday(self) -> usize {
         let years = i64::from(self.year) - 1;
-        let days = years * 365 + years.div_euclid(4) - years.div_euclid(100) + years.div_euclid(400) + i64::from(self.day_of_year());
+        let days = years * 365 + years.div_euclid(4) - years.div_euclid(100)
+            + years.div_euclid(400)
+            + i64::from(self.day_of_year());
         (days + 1).rem_euclid(7) as usize
     }
 
@@ -75,8 +101,17 @@ impl CivilTime {
                 continue;
             }
             let directive = chars.next();
-            let (padded, directive) = if directive == Some('-') { (false, chars.next()) } else { (true, directive) };
-            let directive = directive.ok_or_else(|| Error::new(ErrorKind::InvalidOperation, "strftime_now: the format ends with %"))?;
+            let (padded, directive) = if directive == Some('-') {
+                (false, chars.next())
+            } else {
+                (true, directive)
+            };
+            let directive = directive.ok_or_else(|| {
+                Error::new(
+                    ErrorKind::InvalidOperation,
+                    "strftime_now: the format ends with %",
+                )
+            })?;
             self.directive(directive, padded, &mut out)?;
         }
         Ok(out)
@@ -119,7 +154,10 @@ impl CivilTime {
             'Z' | 'z' => {}
             '%' => out.push('%'),
             other => {
-                return Err(Error::new(ErrorKind::InvalidOperation, format!("strftime_now: unknown directive %{other}")));
+                return Err(Error::new(
+                    ErrorKind::InvalidOperation,
+                    format!("strftime_now: unknown directive %{other}"),
+                ));
             }
         }
         Ok(())
@@ -132,10 +170,23 @@ mod tests {
 
     #[test]
     fn dates_follow_the_calendar() {
-        let text = |seconds, format| CivilTime::from_unix_seconds(seconds).format(format).unwrap();
-        assert_eq!(text(0, "%Y-%m-%d %A %H:%M:%S %j"), "1970-01-01 Thursday 00:00:00 001");
-        assert_eq!(text(951_827_696, "%F %T %a %-d"), "2000-02-29 12:34:56 Tue 29");
-        assert_eq!(text(1_796_061_907, "%d %b %Y %B %y %I %p"), "30 Nov 2026 November 26 03 AM".replace("03 AM", &text(1_796_061_907, "%I %p")));
+        let text = |seconds, format| {
+            CivilTime::from_unix_seconds(seconds)
+                .format(format)
+                .unwrap()
+        };
+        assert_eq!(
+            text(0, "%Y-%m-%d %A %H:%M:%S %j"),
+            "1970-01-01 Thursday 00:00:00 001"
+        );
+        assert_eq!(
+            text(951_827_696, "%F %T %a %-d"),
+            "2000-02-29 12:34:56 Tue 29"
+        );
+        assert_eq!(
+            text(1_796_061_907, "%d %b %Y %B %y %I %p"),
+            "30 Nov 2026 November 26 03 AM".replace("03 AM", &text(1_796_061_907, "%I %p"))
+        );
         assert_eq!(text(-1, "%Y-%m-%d %u %w"), "1969-12-31 3 3");
     }
 }

@@ -50,14 +50,32 @@ impl BpeModel {
             joint.extend_from_slice(left);
             joint.extend_from_slice(right);
             let id = |piece: &[u8]| {
-                parts.ids.get(piece).copied().ok_or_else(|| TokenizerError::Vocabulary {
-                    reason: format!("merge {rank} needs the piece `{}`, which is no token", String::from_utf8_lossy(piece)),
-                })
+                parts
+                    .ids
+                    .get(piece)
+                    .copied()
+                    .ok_or_else(|| TokenizerError::Vocabulary {
+                        reason: format!(
+                            "merge {rank} needs the piece `{}`, which is no token",
+                            String::from_utf8_lossy(piece)
+                        ),
+                    })
             };
-            let priority = u32::try_from(rank).map_err(|_| TokenizerError::Vocabulary { reason: "too many merges".into() })?;
-            merges.entry((id(left)?, id(right)?)).or_insert(Merge { priority, id: id(&joint)? });
+            let priority = u32::try_from(rank).map_err(|_| TokenizerError::Vocabulary {
+                reason: "too many merges".into(),
+            })?;
+            merges.entry((id(left)?, id(right)?)).or_insert(Merge {
+                priority,
+                id: id(&joint)?,
+            });
         }
-        Ok(Self { units: parts.units, ids: parts.ids, merges, bytes: parts.bytes, unknown: parts.unknown })
+        Ok(Self {
+            units: parts.units,
+            ids: parts.ids,
+            merges,
+            bytes: parts.bytes,
+            unknown: parts.unknown,
+        })
     }
 
     pub(crate) fn id_of(&self, piece: &str) -> Option<TokenId> {
@@ -72,16 +90,32 @@ impl BpeModel {
         let mut symbols = Vec::new();
         let mut scratch = Scratch::default();
         match &self.units {
-            Units::Bytes { splitter, whole_words, composed } => {
-                let text = if *composed { compose(text) } else { Cow::Borrowed(text) };
+            Units::Bytes {
+                splitter,
+                whole_words,
+                composed,
+            } => {
+                let text = if *composed {
+                    compose(text)
+                } else {
+                    Cow::Borrowed(text)
+                };
                 splitter.split(&text, &mut |word| {
                     let word = word.as_bytes();
-                    if let Some(&id) = self.ids.get(word).filter(|_| *whole_words || word.len() == 1) {
+                    if let Some(&id) = self
+                        .ids
+                        .get(word)
+                        .filter(|_| *whole_words || word.len() == 1)
+                    {
                         out.push(TokenId(id));
                         return;
                     }
                     symbols.clear();
-                    symbols.extend((0..).zip(word).map(|(start, &byte)| Symbol { start, len: 1, id: self.bytes[usize::from(byte)] }));
+                    symbols.extend((0..).zip(word).map(|(start, &byte)| Symbol {
+                        start,
+                        len: 1,
+                        id: self.bytes[usize::from(byte)],
+                    }));
                     self.merge(word, &mut symbols, &mut scratch, out);
                 });
             }
@@ -89,16 +123,31 @@ impl BpeModel {
                 let text = text.replace(' ', "▁");
                 for (start, c) in text.char_indices() {
                     let (start, len) = (position(start), c.len_utf8());
-                    let id = self.ids.get(&text.as_bytes()[start as usize..start as usize + len]).copied();
-                    symbols.push(Symbol { start, len: position(len), id });
+                    let id = self
+                        .ids
+                        .get(&text.as_bytes()[start as usize..start as usize + len])
+                        .copied();
+                    symbols.push(Symbol {
+                        start,
+                        len: position(len),
+                        id,
+                    });
                 }
                 self.merge(text.as_bytes(), &mut symbols, &mut scratch, out);
             }
         }
     }
 
-    fn merge(&self, text: &[u8], symbols: &mut Vec<Symbol>, scratch: &mut Scratch, out: &mut Vec<TokenId>) {
-        merge(symbols, scratch, |left, right| self.merges.get(&(left.id?, right.id?)).copied());
+    fn merge(
+        &self,
+        text: &[u8],
+        symbols: &mut Vec<Symbol>,
+        scratch: &mut Scratch,
+        out: &mut Vec<TokenId>,
+    ) {
+        merge(symbols, scratch, |left, right| {
+            self.merges.get(&(left.id?, right.id?)).copied()
+        });
         for symbol in symbols.iter() {
             let fallback = || &text[symbol.start as usize..(symbol.start + symbol.len) as usize];
             push(symbol.id, fallback, &self.bytes, self.unknown, out);
@@ -116,8 +165,16 @@ pub(crate) fn push<'a>(
 ) {
     if let Some(id) = id {
         out.push(TokenId(id));
-    } else if text().iter().all(|&byte| bytes[usize::from(byte)].is_some()) {
-        out.extend(text().iter().filter_map(|&byte| bytes[usize::from(byte)]).map(TokenId));
+    } else if text()
+        .iter()
+        .all(|&byte| bytes[usize::from(byte)].is_some())
+    {
+        out.extend(
+            text()
+                .iter()
+                .filter_map(|&byte| bytes[usize::from(byte)])
+                .map(TokenId),
+        );
     } else {
         out.extend(unknown.map(TokenId));
     }

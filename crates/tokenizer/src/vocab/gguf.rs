@@ -75,7 +75,9 @@ impl GgufVocab {
             "gpt2" => self.build_byte_level(),
             "llama" => self.build_spm(),
             "gemma4" => self.build_characters(),
-            _ => Err(TokenizerError::UnknownModel { model: self.model.clone() }),
+            _ => Err(TokenizerError::UnknownModel {
+                model: self.model.clone(),
+            }),
         }
     }
 
@@ -86,14 +88,29 @@ impl GgufVocab {
             return malformed("it has no tokens".into());
         }
         if !self.types.is_empty() && self.types.len() != count {
-            return malformed(format!("it has {count} tokens but {} token types", self.types.len()));
+            return malformed(format!(
+                "it has {count} tokens but {} token types",
+                self.types.len()
+            ));
         }
         if self.model == "llama" && self.scores.len() != count {
-            return malformed(format!("it has {count} tokens but {} scores", self.scores.len()));
+            return malformed(format!(
+                "it has {count} tokens but {} scores",
+                self.scores.len()
+            ));
         }
-        for (name, id) in [("bos", self.bos), ("eos", self.eos), ("eot", self.eot), ("eom", self.eom), ("unknown", self.unk), ("padding", self.pad)] {
+        for (name, id) in [
+            ("bos", self.bos),
+            ("eos", self.eos),
+            ("eot", self.eot),
+            ("eom", self.eom),
+            ("unknown", self.unk),
+            ("padding", self.pad),
+        ] {
             if let Some(id) = id.filter(|&id| id as usize >= count) {
-                return malformed(format!("its {name} token is {id}, but it has only {count} tokens"));
+                return malformed(format!(
+                    "its {name} token is {id}, but it has only {count} tokens"
+                ));
             }
         }
         Ok(())
@@ -112,13 +129,24 @@ impl GgufVocab {
 
     /// (id, text, type) of every token.
     fn entries(&self) -> impl Iterator<Item = (u32, &str, Type)> {
-        self.tokens.iter().enumerate().map(|(index, text)| (index as u32, text.as_str(), self.token_type(index)))
+        self.tokens
+            .iter()
+            .enumerate()
+            .map(|(index, text)| (index as u32, text.as_str(), self.token_type(index)))
     }
 
     fn added(&self) -> Vec<AddedToken> {
         self.entries()
-            .filter(|(_, _, kind)| matches!(kind, Type::Control | Type::UserDefined | Type::Unknown))
-            .map(|(id, text, kind)| AddedToken::plain(text.to_owned(), TokenId(id), kind != Type::UserDefined || is_markup(text)))
+            .filter(|(_, _, kind)| {
+                matches!(kind, Type::Control | Type::UserDefined | Type::Unknown)
+            })
+            .map(|(id, text, kind)| {
+                AddedToken::plain(
+                    text.to_owned(),
+                    TokenId(id),
+                    kind != Type::UserDefined || is_markup(text),
+                )
+            })
             .collect()
     }
 
@@ -147,10 +175,25 @@ impl GgufVocab {
             *slot = ids.get([value].as_slice()).copied();
         }
         let merges = self.merge_pairs(|piece| alphabet::bytes(piece))?;
-        let units = Units::Bytes { splitter: pre.compile(), whole_words: pre.whole_words, composed: pre.composed };
-        let model = BpeModel::new(BpeParts { units, ids, merges, bytes, unknown: self.unk })?;
+        let units = Units::Bytes {
+            splitter: pre.compile(),
+            whole_words: pre.whole_words,
+            composed: pre.composed,
+        };
+        let model = BpeModel::new(BpeParts {
+            units,
+            ids,
+            merges,
+            bytes,
+            unknown: self.unk,
+        })?;
         let add_bos = self.add_bos.unwrap_or(pre.add_bos);
-        Ok(Built { encoder: Encoder::Bpe(Box::new(model)), pieces, added: self.added(), add_bos })
+        Ok(Built {
+            encoder: Encoder::Bpe(Box::new(model)),
+            pieces,
+            added: self.added(),
+            add_bos,
+        })
     }
 
     fn build_characters(&self) -> Result<Built, TokenizerError> {
@@ -162,10 +205,21 @@ impl GgufVocab {
             }
         }
         let merges = self.merge_pairs(|piece| piece.as_bytes().to_vec())?;
-        let parts = BpeParts { units: Units::Characters, ids, merges, bytes: self.byte_tokens()?, unknown: self.unk };
+        let parts = BpeParts {
+            units: Units::Characters,
+            ids,
+            merges,
+            bytes: self.byte_tokens()?,
+            unknown: self.unk,
+        };
         // Files of this model say `add_bos = false` by a converter's mistake.
         let add_bos = self.bos.is_some();
-        Ok(Built { encoder: Encoder::Bpe(Box::new(BpeModel::new(parts)?)), pieces, added: self.added(), add_bos })
+        Ok(Built {
+            encoder: Encoder::Bpe(Box::new(BpeModel::new(parts)?)),
+            pieces,
+            added: self.added(),
+            add_bos,
+        })
     }
 
     fn build_spm(&self) -> Result<Built, TokenizerError> {
@@ -179,7 +233,12 @@ impl GgufVocab {
             .collect();
         let model = SpmModel::new(scored, self.byte_tokens()?, self.unk, space_prefix);
         let add_bos = self.add_bos.unwrap_or(true);
-        Ok(Built { encoder: Encoder::Spm(Box::new(model)), pieces, added: self.added(), add_bos })
+        Ok(Built {
+            encoder: Encoder::Spm(Box::new(model)),
+            pieces,
+            added: self.added(),
+            add_bos,
+        })
     }
 
     /// The display form of pieces that write `▁` for a space.
@@ -189,7 +248,9 @@ impl GgufVocab {
             match kind {
                 Type::Control | Type::Unknown => pieces.push(text.as_bytes(), Kind::Special),
                 Type::Byte => pieces.push(&[byte_value(text)?], Kind::Byte),
-                Type::Normal | Type::UserDefined | Type::Unused => pieces.push(text.replace('▁', " ").as_bytes(), Kind::Text),
+                Type::Normal | Type::UserDefined | Type::Unused => {
+                    pieces.push(text.replace('▁', " ").as_bytes(), Kind::Text)
+                }
             }
         }
         Ok(pieces)
@@ -203,12 +264,21 @@ impl GgufVocab {
         Ok(bytes)
     }
 
-    fn merge_pairs(&self, bytes: impl Fn(&str) -> Vec<u8>) -> Result<Vec<(Vec<u8>, Vec<u8>)>, TokenizerError> {
+    fn merge_pairs(
+        &self,
+        bytes: impl Fn(&str) -> Vec<u8>,
+    ) -> Result<Vec<(Vec<u8>, Vec<u8>)>, TokenizerError> {
         let split = |(rank, merge): (usize, &String)| {
             let first = merge.chars().next().map_or(0, char::len_utf8);
             match merge[first..].split_once(' ') {
-                Some((rest, right)) if !right.is_empty() => Ok((bytes(&merge[..first + rest.len()]), bytes(right))),
-                _ => Err(TokenizerError::Vocabulary { reason: format!("merge {rank} is `{merge}`, not two pieces with a space between") }),
+                Some((rest, right)) if !right.is_empty() => {
+                    Ok((bytes(&merge[..first + rest.len()]), bytes(right)))
+                }
+                _ => Err(TokenizerError::Vocabulary {
+                    reason: format!(
+                        "merge {rank} is `{merge}`, not two pieces with a space between"
+                    ),
+                }),
             }
         };
         self.merges.iter().enumerate().map(split).collect()
@@ -230,5 +300,7 @@ fn byte_value(text: &str) -> Result<u8, TokenizerError> {
         .and_then(|rest| rest.strip_suffix('>'))
         .filter(|digits| digits.len() == 2)
         .and_then(|digits| u8::from_str_radix(digits, 16).ok())
-        .ok_or_else(|| TokenizerError::Vocabulary { reason: format!("`{text}` is typed as a byte but is not written like <0x0A>") })
+        .ok_or_else(|| TokenizerError::Vocabulary {
+            reason: format!("`{text}` is typed as a byte but is not written like <0x0A>"),
+        })
 }

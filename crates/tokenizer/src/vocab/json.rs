@@ -8,7 +8,9 @@ use foundation::TokenId;
 use serde_json::Value;
 use std::collections::HashMap;
 use tokenizers::normalizer::Range;
-use tokenizers::{Model, Normalizer, OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer, Token};
+use tokenizers::{
+    Model, Normalizer, OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer, Token,
+};
 
 /// A loaded `tokenizer.json`.
 pub(crate) struct JsonModel {
@@ -27,29 +29,45 @@ pub(crate) struct Built {
 impl JsonModel {
     pub(crate) fn build(json: &[u8]) -> Result<Built, TokenizerError> {
         let refuse = |reason: String| TokenizerError::TokenizerJson { reason };
-        let parts: Parts = serde_json::from_slice(json).map_err(|error| refuse(error.to_string()))?;
+        let parts: Parts =
+            serde_json::from_slice(json).map_err(|error| refuse(error.to_string()))?;
         let decoding = Decoding::of(&parts.decoder)?;
-        let mut tokenizer = tokenizers::Tokenizer::from_bytes(json).map_err(|error| refuse(error.to_string()))?;
+        let mut tokenizer =
+            tokenizers::Tokenizer::from_bytes(json).map_err(|error| refuse(error.to_string()))?;
         tokenizer.with_padding(None);
-        tokenizer.with_truncation(None).map_err(|error| refuse(error.to_string()))?;
+        tokenizer
+            .with_truncation(None)
+            .map_err(|error| refuse(error.to_string()))?;
 
         let texts = tokenizer.get_vocab(true);
         let count = texts.values().max().map_or(0, |&id| id as usize + 1);
         // Ids far beyond the tokens there are can only be a mistake, and would cost memory.
         if count > texts.len().saturating_mul(4) + 65_536 {
-            return Err(refuse(format!("it has {} tokens but the largest id is {}", texts.len(), count - 1)));
+            return Err(refuse(format!(
+                "it has {} tokens but the largest id is {}",
+                texts.len(),
+                count - 1
+            )));
         }
         let mut by_id: Vec<Option<&str>> = vec![None; count];
         for (text, &id) in &texts {
             by_id[id as usize] = Some(text);
         }
-        let added: HashMap<u32, &tokenizers::AddedToken> =
-            tokenizer.get_added_vocabulary().get_added_tokens_decoder().iter().map(|(&id, token)| (id, token)).collect();
+        let added: HashMap<u32, &tokenizers::AddedToken> = tokenizer
+            .get_added_vocabulary()
+            .get_added_tokens_decoder()
+            .iter()
+            .map(|(&id, token)| (id, token))
+            .collect();
         let mut pieces = Pieces::new(decoding.broken(), decoding.strip_leading_space);
         for (id, text) in (0u32..).zip(by_id) {
             match (added.get(&id), text) {
                 (Some(token), _) => {
-                    let kind = if token.special { Kind::Special } else { Kind::Text };
+                    let kind = if token.special {
+                        Kind::Special
+                    } else {
+                        Kind::Text
+                    };
                     pieces.push(decoding.added(&token.content).as_bytes(), kind);
                 }
                 (None, Some(text)) => {
@@ -71,19 +89,39 @@ impl JsonModel {
             })
             .collect();
         added.sort_by_key(|token| token.id);
-        let prefix = tokenizer.encode("", true).ok().and_then(|encoding| encoding.get_ids().first().copied()).map(TokenId);
-        Ok(Built { model: Self { tokenizer }, pieces, added, prefix })
+        let prefix = tokenizer
+            .encode("", true)
+            .ok()
+            .and_then(|encoding| encoding.get_ids().first().copied())
+            .map(TokenId);
+        Ok(Built {
+            model: Self { tokenizer },
+            pieces,
+            added,
+            prefix,
+        })
     }
 
     /// The id of a piece, in the file's own spelling or as plain text.
     pub(crate) fn id_of(&self, piece: &str) -> Option<TokenId> {
         let spelled: String = piece.bytes().map(alphabet::letter).collect();
         let id = |text: &str| self.tokenizer.token_to_id(text);
-        id(piece).or_else(|| id(&piece.replace(' ', "▁"))).or_else(|| id(&spelled)).map(TokenId)
+        id(piece)
+            .or_else(|| id(&piece.replace(' ', "▁")))
+            .or_else(|| id(&spelled))
+            .map(TokenId)
     }
 
-    pub(crate) fn encode(&self, text: &str, cuts: &[Cut], out: &mut Vec<TokenId>) -> Result<(), TokenizerError> {
-        self.tokens(text, cuts, out).map_err(|error| TokenizerError::Encode { reason: error.to_string() })
+    pub(crate) fn encode(
+        &self,
+        text: &str,
+        cuts: &[Cut],
+        out: &mut Vec<TokenId>,
+    ) -> Result<(), TokenizerError> {
+        self.tokens(text, cuts, out)
+            .map_err(|error| TokenizerError::Encode {
+                reason: error.to_string(),
+            })
     }
 
     fn tokens(&self, text: &str, cuts: &[Cut], out: &mut Vec<TokenId>) -> tokenizers::Result<()> {
@@ -91,13 +129,21 @@ impl JsonModel {
         if !cuts.is_empty() {
             split.split(|_, whole| {
                 let mut parts = Vec::with_capacity(cuts.len() * 2 + 1);
-                let slice = |start, end| whole.slice(Range::Original(start..end)).ok_or("a cut is not inside the text");
+                let slice = |start, end| {
+                    whole
+                        .slice(Range::Original(start..end))
+                        .ok_or("a cut is not inside the text")
+                };
                 let mut at = 0;
                 for cut in cuts {
                     if at < cut.start {
                         parts.push((slice(at, cut.start)?, None));
                     }
-                    let token = Token::new(cut.id.0, text[cut.start..cut.end].to_owned(), (0, cut.end - cut.start));
+                    let token = Token::new(
+                        cut.id.0,
+                        text[cut.start..cut.end].to_owned(),
+                        (0, cut.end - cut.start),
+                    );
                     parts.push((slice(cut.start, cut.end)?, Some(vec![token])));
                     at = cut.end;
                 }
@@ -159,15 +205,23 @@ impl Decoding {
                 }
             }
             Some("Replace") => match (decoder["pattern"]["String"].as_str(), text("content")) {
-                (Some(from), Some(to)) if self.replace.is_none() => self.replace = Some((from.to_owned(), to)),
+                (Some(from), Some(to)) if self.replace.is_none() => {
+                    self.replace = Some((from.to_owned(), to))
+                }
                 _ => return refuse("its decoder replaces more than one literal text".into()),
             },
             Some("Metaspace") => {
-                let never = decoder["prepend_scheme"] == "never" || decoder["add_prefix_space"] == false;
-                self.replace = Some((text("replacement").unwrap_or_else(|| "▁".into()), " ".into()));
+                let never =
+                    decoder["prepend_scheme"] == "never" || decoder["add_prefix_space"] == false;
+                self.replace = Some((
+                    text("replacement").unwrap_or_else(|| "▁".into()),
+                    " ".into(),
+                ));
                 self.strip_leading_space = !never;
             }
-            Some("Strip") if decoder["content"] == " " && decoder["start"] == 1 && decoder["stop"] == 0 => {
+            Some("Strip")
+                if decoder["content"] == " " && decoder["start"] == 1 && decoder["stop"] == 0 =>
+            {
                 self.strip_leading_space = true;
             }
             kind => {
@@ -182,7 +236,11 @@ impl Decoding {
     }
 
     fn broken(&self) -> Broken {
-        if self.byte_fallback { Broken::PerByte } else { Broken::PerSequence }
+        if self.byte_fallback {
+            Broken::PerByte
+        } else {
+            Broken::PerSequence
+        }
     }
 
     fn added(&self, text: &str) -> String {
@@ -196,7 +254,15 @@ impl Decoding {
         if self.byte_level {
             return (alphabet::bytes(text), Kind::Text);
         }
-        let byte = || u8::from_str_radix(text.strip_prefix("<0x")?.strip_suffix('>').filter(|digits| digits.len() == 2)?, 16).ok();
+        let byte = || {
+            u8::from_str_radix(
+                text.strip_prefix("<0x")?
+                    .strip_suffix('>')
+                    .filter(|digits| digits.len() == 2)?,
+                16,
+            )
+            .ok()
+        };
         match self.byte_fallback.then(byte).flatten() {
             Some(byte) => (vec![byte], Kind::Byte),
             None => (self.added(text).into_bytes(), Kind::Text),

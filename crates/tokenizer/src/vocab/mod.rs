@@ -25,7 +25,12 @@ pub(crate) enum Encoder {
 
 impl Encoder {
     /// Encodes `text`, where `cuts` are already known to be the given tokens.
-    pub(crate) fn encode(&self, text: &str, cuts: &[Cut], out: &mut Vec<TokenId>) -> Result<(), TokenizerError> {
+    pub(crate) fn encode(
+        &self,
+        text: &str,
+        cuts: &[Cut],
+        out: &mut Vec<TokenId>,
+    ) -> Result<(), TokenizerError> {
         match self {
             Self::Json(model) => model.encode(text, cuts, out),
             Self::Bpe(model) => {
@@ -41,7 +46,12 @@ impl Encoder {
 }
 
 /// Calls `encode` for the text between the cuts and writes the cuts' tokens, in order.
-fn each_fragment(text: &str, cuts: &[Cut], out: &mut Vec<TokenId>, encode: impl Fn(&str, &mut Vec<TokenId>)) {
+fn each_fragment(
+    text: &str,
+    cuts: &[Cut],
+    out: &mut Vec<TokenId>,
+    encode: impl Fn(&str, &mut Vec<TokenId>),
+) {
     let mut at = 0;
     for cut in cuts {
         if at < cut.start {

@@ -18,7 +18,12 @@ pub(crate) struct SpmModel {
 
 impl SpmModel {
     /// `pieces` are (text, score, id).
-    pub(crate) fn new(mut pieces: Vec<(Box<str>, f32, u32)>, bytes: [Option<u32>; 256], unknown: Option<u32>, space_prefix: bool) -> Self {
+    pub(crate) fn new(
+        mut pieces: Vec<(Box<str>, f32, u32)>,
+        bytes: [Option<u32>; 256],
+        unknown: Option<u32>,
+        space_prefix: bool,
+    ) -> Self {
         pieces.sort_by(|a, b| b.1.total_cmp(&a.1));
         let longest = pieces.iter().map(|piece| piece.0.len()).max().unwrap_or(0);
         let mut priority = 0;
@@ -31,11 +36,19 @@ impl SpmModel {
             last = Some(score);
             map.insert(text, Merge { priority, id });
         }
-        Self { pieces: map, longest, bytes, unknown, space_prefix }
+        Self {
+            pieces: map,
+            longest,
+            bytes,
+            unknown,
+            space_prefix,
+        }
     }
 
     pub(crate) fn id_of(&self, piece: &str) -> Option<TokenId> {
-        self.pieces.get(piece.replace(' ', "▁").as_str()).map(|merge| TokenId(merge.id))
+        self.pieces
+            .get(piece.replace(' ', "▁").as_str())
+            .map(|merge| TokenId(merge.id))
     }
 
     pub(crate) fn encode(&self, text: &str, out: &mut Vec<TokenId>) {
@@ -44,20 +57,33 @@ impl SpmModel {
             escaped.push('▁');
         }
         escaped.extend(text.chars().map(|c| if c == ' ' { '▁' } else { c }));
-        let piece = |start: u32, len: u32| self.pieces.get(&escaped[start as usize..(start + len) as usize]).copied();
+        let piece = |start: u32, len: u32| {
+            self.pieces
+                .get(&escaped[start as usize..(start + len) as usize])
+                .copied()
+        };
         let mut symbols: Vec<Symbol> = escaped
             .char_indices()
             .map(|(start, c)| {
                 let (start, len) = (position(start), position(c.len_utf8()));
-                Symbol { start, len, id: piece(start, len).map(|merge| merge.id) }
+                Symbol {
+                    start,
+                    len,
+                    id: piece(start, len).map(|merge| merge.id),
+                }
             })
             .collect();
         merge(&mut symbols, &mut Scratch::default(), |left, right| {
             let len = left.len + right.len;
-            if len as usize > self.longest { None } else { piece(left.start, len) }
+            if len as usize > self.longest {
+                None
+            } else {
+                piece(left.start, len)
+            }
         });
         for symbol in symbols {
-            let bytes = || &escaped.as_bytes()[symbol.start as usize..(symbol.start + symbol.len) as usize];
+            let bytes =
+                || &escaped.as_bytes()[symbol.start as usize..(symbol.start + symbol.len) as usize];
             push(symbol.id, bytes, &self.bytes, self.unknown, out);
         }
     }

@@ -29,16 +29,8 @@ pub(super) fn to_f32(dtype: DType, bytes: &[u8], out: &mut [f32]) -> Option<()> 
     Some(())
 }
 
-fn each<const N: usize>(
-    bytes: &[u8],
-    convert: impl Fn([u8; N]) -> Option<i64>,
-) -> Option<Vec<i64>> {
-    bytes
-        .as_chunks::<N>()
-        .0
-        .iter()
-        .map(|b| convert(*b))
-        .collect()
+fn each<const N: usize>(bytes: &[u8], convert: impl Fn([u8; N]) -> Option<i64>) -> Option<Vec<i64>> {
+    bytes.as_chunks::<N>().0.iter().map(|b| convert(*b)).collect()
 }
 
 #[cfg(test)]
@@ -48,15 +40,9 @@ mod tests {
     #[test]
     fn only_exact_integers_become_floats() {
         let mut out = [0.0];
-        assert_eq!(
-            to_f32(DType::I32, &(-5i32).to_le_bytes(), &mut out),
-            Some(())
-        );
+        assert_eq!(to_f32(DType::I32, &(-5i32).to_le_bytes(), &mut out), Some(()));
         assert_eq!(out, [-5.0]);
-        assert_eq!(
-            to_f32(DType::I32, &16_777_217i32.to_le_bytes(), &mut out),
-            None
-        );
+        assert_eq!(to_f32(DType::I32, &16_777_217i32.to_le_bytes(), &mut out), None);
         assert_eq!(to_f32(DType::I64, &i64::MAX.to_le_bytes(), &mut out), None);
         assert_eq!(to_f32(DType::U64, &u64::MAX.to_le_bytes(), &mut out), None);
         assert_eq!(to_f32(DType::Bool, &[2], &mut out), None);

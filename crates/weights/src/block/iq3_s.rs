@@ -33,12 +33,7 @@ pub const SCALES: Range<usize> = 106..110;
 /// If `block` or `out` is shorter than a block.
 pub fn dequantise(block: &[u8], out: &mut [f32]) {
     let d = half_at(block, 0);
-    let (quants, high, signs, scales) = (
-        &block[QUANTS],
-        &block[HIGH_BITS],
-        &block[SIGNS],
-        &block[SCALES],
-    );
+    let (quants, high, signs, scales) = (&block[QUANTS], &block[HIGH_BITS], &block[SIGNS], &block[SCALES]);
     for (i, out) in out[..LEN].chunks_exact_mut(4).enumerate() {
         let group = i / 8;
         let scale = d * f32::from(1 + 2 * (scales[group / 2] >> (group % 2 * 4) & 15));

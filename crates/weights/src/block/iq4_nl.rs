@@ -17,21 +17,14 @@ pub const BYTES: usize = 18;
 /// Where the nibbles are.
 pub const QUANTS: Range<usize> = 2..18;
 /// The value of each index.
-pub const CODEBOOK: [i8; 16] = [
-    -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113,
-];
+pub const CODEBOOK: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
 
 /// One block to `f32`.
 ///
 /// # Panics
 /// If `block` or `out` is shorter than a block.
 pub fn dequantise(block: &[u8], out: &mut [f32]) {
-    scaled(
-        half_at(block, 0),
-        &CODEBOOK,
-        &block[QUANTS],
-        &mut out[..LEN],
-    );
+    scaled(half_at(block, 0), &CODEBOOK, &block[QUANTS], &mut out[..LEN]);
 }
 
 /// `scale · codebook[nibble]` for 16 bytes: low nibbles first, then high ones.

@@ -38,9 +38,7 @@ pub fn scales(packed: &[u8; 6]) -> [i8; 8] {
 pub fn dequantise(block: &[u8], out: &mut [f32]) {
     let d = half_at(block, 0);
     let scales = scales(block[SCALES].try_into().expect("6 bytes"));
-    let groups = out[..LEN]
-        .chunks_exact_mut(32)
-        .zip(block[QUANTS].chunks_exact(16));
+    let groups = out[..LEN].chunks_exact_mut(32).zip(block[QUANTS].chunks_exact(16));
     for ((out, nibbles), scale) in groups.zip(scales) {
         scaled(d * f32::from(scale), &CODEBOOK, nibbles, out);
     }

@@ -34,26 +34,15 @@ pub fn dequantise(dtype: DType, bytes: &[u8], out: &mut [f32]) -> Result<(), Wei
             found: format!("{} bytes in blocks of {}", bytes.len(), dtype.block_bytes()),
         });
     }
-    let unsupported = |expected| WeightsError::UnsupportedType {
-        tensor: "bytes".into(),
-        dtype: dtype.name(),
-        expected,
-    };
+    let unsupported =
+        |expected| WeightsError::UnsupportedType { tensor: "bytes".into(), dtype: dtype.name(), expected };
     let convert: fn(&[u8], &mut [f32]) = match dtype {
         DType::F32 => float::f32s,
         DType::F16 => float::f16s,
         DType::BF16 => float::bf16s,
         DType::F64 => float::f64s,
-        DType::I8
-        | DType::I16
-        | DType::I32
-        | DType::I64
-        | DType::U8
-        | DType::U16
-        | DType::U32
-        | DType::U64 => {
-            return integer::to_f32(dtype, bytes, out)
-                .ok_or_else(|| unsupported("integers that f32 holds exactly"));
+        DType::I8 | DType::I16 | DType::I32 | DType::I64 | DType::U8 | DType::U16 | DType::U32 | DType::U64 => {
+            return integer::to_f32(dtype, bytes, out).ok_or_else(|| unsupported("integers that f32 holds exactly"));
         }
         DType::Bool => {
             return integer::to_f32(dtype, bytes, out).ok_or_else(|| unsupported("bytes 0 and 1"));
@@ -108,11 +97,7 @@ mod tests {
             (DType::MXFP4, mxfp4::LEN, mxfp4::BYTES),
         ];
         for (dtype, len, bytes) in sizes {
-            assert_eq!(
-                (dtype.block_len(), dtype.block_bytes()),
-                (len, bytes),
-                "{dtype}"
-            );
+            assert_eq!((dtype.block_len(), dtype.block_bytes()), (len, bytes), "{dtype}");
         }
     }
 

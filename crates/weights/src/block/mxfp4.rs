@@ -33,10 +33,5 @@ pub fn half_scale(e: u8) -> f32 {
 /// # Panics
 /// If `block` or `out` is shorter than a block.
 pub fn dequantise(block: &[u8], out: &mut [f32]) {
-    scaled(
-        half_scale(block[0]),
-        &DOUBLED,
-        &block[QUANTS],
-        &mut out[..LEN],
-    );
+    scaled(half_scale(block[0]), &DOUBLED, &block[QUANTS], &mut out[..LEN]);
 }

@@ -24,11 +24,7 @@ pub const QUANTS: Range<usize> = 6..22;
 pub fn quants(high_bits: [u8; 4], nibbles: &[u8; 16]) -> [u8; 32] {
     let high = u32::from_le_bytes(high_bits);
     std::array::from_fn(|i| {
-        let nibble = if i < 16 {
-            nibbles[i] & 15
-        } else {
-            nibbles[i - 16] >> 4
-        };
+        let nibble = if i < 16 { nibbles[i] & 15 } else { nibbles[i - 16] >> 4 };
         nibble | ((high >> i & 1) as u8) << 4
     })
 }

@@ -54,10 +54,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    pub(super) fn array<const N: usize>(
-        &mut self,
-        what: What<'_>,
-    ) -> Result<[u8; N], WeightsError> {
+    pub(super) fn array<const N: usize>(&mut self, what: What<'_>) -> Result<[u8; N], WeightsError> {
         Ok(self.take(what, N)?.try_into().expect("N bytes were taken"))
     }
 

@@ -68,31 +68,16 @@ pub(super) fn parse(bytes: &[u8], path: &Path) -> Result<Header, WeightsError> {
     // The header was read, so it is far below the largest usize.
     let data_offset = cursor.at().next_multiple_of(alignment);
     for (info, place) in tensors.iter_mut().zip(places) {
-        let end = data_offset
-            .checked_add(info.offset)
-            .and_then(|start| start.checked_add(info.length));
+        let end = data_offset.checked_add(info.offset).and_then(|start| start.checked_add(info.length));
         if end.is_none_or(|end| end > bytes.len()) {
-            let expected = format!(
-                "{} bytes inside the {} of the file",
-                info.length,
-                bytes.len()
-            );
-            let found = format!(
-                "offset {} in the data section at byte {data_offset}",
-                info.offset
-            );
+            let expected = format!("{} bytes inside the {} of the file", info.length, bytes.len());
+            let found = format!("offset {} in the data section at byte {data_offset}", info.offset);
             return Err(cursor.field(What::Tensor(&info.name, "data"), place, expected, found));
         }
         info.offset += data_offset;
     }
     check_apart(&cursor, path, &tensors)?;
-    Ok(Header {
-        version,
-        metadata,
-        tensors,
-        alignment,
-        data_offset,
-    })
+    Ok(Header { version, metadata, tensors, alignment, data_offset })
 }
 
 fn read_version(cursor: &mut Cursor<'_>) -> Result<u32, WeightsError> {
@@ -113,11 +98,7 @@ fn read_version(cursor: &mut Cursor<'_>) -> Result<u32, WeightsError> {
     }
 }
 
-fn read_metadata(
-    cursor: &mut Cursor<'_>,
-    path: &Path,
-    count: usize,
-) -> Result<Metadata, WeightsError> {
+fn read_metadata(cursor: &mut Cursor<'_>, path: &Path, count: usize) -> Result<Metadata, WeightsError> {
     let mut metadata = Metadata::default();
     for _ in 0..count {
         let start = cursor.at();
@@ -159,43 +140,21 @@ fn read_tensor(cursor: &mut Cursor<'_>, alignment: usize) -> Result<TensorInfo, 
         return Err(cursor.field(what("rank"), start, "1 to 4 dimensions", rank.to_string()));
     }
     let start = cursor.at();
-    let dims = (0..rank)
-        .map(|_| cursor.u64(what("dimensions")))
-        .collect::<Result<Vec<u64>, _>>()?;
+    let dims = (0..rank).map(|_| cursor.u64(what("dimensions"))).collect::<Result<Vec<u64>, _>>()?;
     if dims.contains(&0) {
-        return Err(cursor.field(
-            what("dimensions"),
-            start,
-            "each at least 1",
-            format!("{dims:?}"),
-        ));
+        return Err(cursor.field(what("dimensions"), start, "each at least 1", format!("{dims:?}")));
     }
     let type_start = cursor.at();
     let id = cursor.u32(what("type"))?;
     let Some(dtype) = DType::from_ggml(id) else {
-        return Err(cursor.field(
-            what("type"),
-            type_start,
-            "a known ggml type",
-            id.to_string(),
-        ));
+        return Err(cursor.field(what("type"), type_start, "a known ggml type", id.to_string()));
     };
     if !dims[0].is_multiple_of(dtype.block_len() as u64) {
-        let expected = format!(
-            "a row length divisible by {} for {dtype}",
-            dtype.block_len()
-        );
+        let expected = format!("a row length divisible by {} for {dtype}", dtype.block_len());
         return Err(cursor.field(what("dimensions"), start, expected, format!("{dims:?}")));
     }
-    let shape = dims
-        .iter()
-        .rev()
-        .map(|&d| usize::try_from(d).ok())
-        .collect::<Option<Vec<_>>>();
-    let length = shape
-        .as_deref()
-        .and_then(element_count)
-        .and_then(|n| dtype.bytes_for(n));
+    let shape = dims.iter().rev().map(|&d| usize::try_from(d).ok()).collect::<Option<Vec<_>>>();
+    let length = shape.as_deref().and_then(element_count).and_then(|n| dtype.bytes_for(n));
     let (Some(shape), Some(length)) = (shape, length) else {
         let expected = "a size that fits in memory";
         return Err(cursor.field(what("dimensions"), start, expected, format!("{dims:?}")));
@@ -207,28 +166,13 @@ fn read_tensor(cursor: &mut Cursor<'_>, alignment: usize) -> Result<TensorInfo, 
         return Err(cursor.field(what("offset"), start, expected, offset.to_string()));
     }
     let Ok(offset) = usize::try_from(offset) else {
-        return Err(cursor.field(
-            what("offset"),
-            start,
-            "an offset inside the file",
-            offset.to_string(),
-        ));
+        return Err(cursor.field(what("offset"), start, "an offset inside the file", offset.to_string()));
     };
-    Ok(TensorInfo {
-        name,
-        dtype,
-        shape,
-        offset,
-        length,
-    })
+    Ok(TensorInfo { name, dtype, shape, offset, length })
 }
 
 /// Checks that no two tensors share a name or bytes.
-fn check_apart(
-    cursor: &Cursor<'_>,
-    path: &Path,
-    tensors: &[TensorInfo],
-) -> Result<(), WeightsError> {
+fn check_apart(cursor: &Cursor<'_>, path: &Path, tensors: &[TensorInfo]) -> Result<(), WeightsError> {
     let mut names = HashSet::with_capacity(tensors.len());
     for info in tensors {
         if !names.insert(info.name.as_str()) {
@@ -240,27 +184,14 @@ fn check_apart(
     for pair in order.windows(2) {
         let end = pair[0].offset + pair[0].length;
         if end > pair[1].offset {
-            let expected = format!(
-                "data after byte {end}, the end of tensor `{}`",
-                pair[0].name
-            );
+            let expected = format!("data after byte {end}, the end of tensor `{}`", pair[0].name);
             let found = format!("a start at byte {}", pair[1].offset);
-            return Err(cursor.field(
-                What::Tensor(&pair[1].name, "data"),
-                pair[1].offset,
-                expected,
-                found,
-            ));
+            return Err(cursor.field(What::Tensor(&pair[1].name, "data"), pair[1].offset, expected, found));
         }
     }
     Ok(())
 }
 
 fn duplicate(path: &Path, kind: &'static str, name: &str, offset: usize) -> WeightsError {
-    WeightsError::Duplicate {
-        path: path.into(),
-        kind,
-        name: name.into(),
-        place: format!("again at byte {offset}"),
-    }
+    WeightsError::Duplicate { path: path.into(), kind, name: name.into(), place: format!("again at byte {offset}") }
 }

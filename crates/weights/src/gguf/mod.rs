@@ -57,11 +57,7 @@ impl GgufFile {
             }
         }
         split::check_total(path, &metadata, weights.len())?;
-        Ok(Self {
-            version,
-            metadata,
-            weights,
-        })
+        Ok(Self { version, metadata, weights })
     }
 
     /// Reads a header from bytes, checking the tensor ranges against their number but touching no tensor data.

@@ -29,10 +29,7 @@ pub(super) fn others(path: &Path, first: &Header) -> Result<Vec<PathBuf>, Weight
     let stem = path.file_name().and_then(|name| stem(name, count));
     let number = first.metadata.u64(NUMBER);
     if number != Some(0) {
-        let found = first
-            .metadata
-            .get(NUMBER)
-            .map_or("no such key".into(), |v| format!("{v:?}"));
+        let found = first.metadata.get(NUMBER).map_or("no such key".into(), |v| format!("{v:?}"));
         return Err(WeightsError::Field {
             path: path.into(),
             field: format!("value of key `{NUMBER}`"),
@@ -47,44 +44,28 @@ pub(super) fn others(path: &Path, first: &Header) -> Result<Vec<PathBuf>, Weight
             path: path.into(),
             field: "file name".into(),
             offset: 0,
-            expected: format!(
-                "a name that ends in -00001-of-{count:05}.gguf, because the model has {count} parts"
-            ),
+            expected: format!("a name that ends in -00001-of-{count:05}.gguf, because the model has {count} parts"),
             found: path.file_name().unwrap_or_default().display().to_string(),
             remedy: "give the parts their original names",
         });
     };
-    let parts: Vec<PathBuf> = (2..=count)
-        .map(|no| path.with_file_name(part_name(&stem, no, count)))
-        .collect();
+    let parts: Vec<PathBuf> = (2..=count).map(|no| path.with_file_name(part_name(&stem, no, count))).collect();
     let missing: Vec<String> = parts
         .iter()
         .filter(|part| !part.is_file())
         .map(|part| part.file_name().unwrap_or_default().display().to_string())
         .collect();
     if !missing.is_empty() {
-        return Err(WeightsError::MissingFiles {
-            path: path.into(),
-            missing: missing.join(", "),
-        });
+        return Err(WeightsError::MissingFiles { path: path.into(), missing: missing.join(", ") });
     }
     Ok(parts)
 }
 
 /// Checks that part `index` (from 0) of `count` says that it is that part.
-pub(super) fn check_part(
-    path: &Path,
-    part: &Header,
-    index: usize,
-    count: usize,
-) -> Result<(), WeightsError> {
+pub(super) fn check_part(path: &Path, part: &Header, index: usize, count: usize) -> Result<(), WeightsError> {
     for (key, expected) in [(NUMBER, index), (COUNT, count)] {
         if part.metadata.u64(key) != Some(expected as u64) {
-            let found = part
-                .metadata
-                .get(key)
-                .cloned()
-                .unwrap_or(Value::String("no such key".into()));
+            let found = part.metadata.get(key).cloned().unwrap_or(Value::String("no such key".into()));
             return Err(field(path, key, &expected.to_string(), &found));
         }
     }
@@ -92,18 +73,11 @@ pub(super) fn check_part(
 }
 
 /// Checks the number of tensors of all parts against the one the first part declares.
-pub(super) fn check_total(
-    path: &Path,
-    metadata: &Metadata,
-    tensors: usize,
-) -> Result<(), WeightsError> {
+pub(super) fn check_total(path: &Path, metadata: &Metadata, tensors: usize) -> Result<(), WeightsError> {
     match metadata.get(TENSORS) {
-        Some(value) if value.as_u64() != Some(tensors as u64) => Err(field(
-            path,
-            TENSORS,
-            &format!("{tensors}, the tensors in all parts"),
-            value,
-        )),
+        Some(value) if value.as_u64() != Some(tensors as u64) => {
+            Err(field(path, TENSORS, &format!("{tensors}, the tensors in all parts"), value))
+        }
         _ => Ok(()),
     }
 }
@@ -158,9 +132,5 @@ fn os_prefix(name: &OsStr, cut: usize) -> OsString {
 /// The first `cut` bytes of `name`, of which the rest is ASCII.
 #[cfg(not(any(unix, windows)))]
 fn os_prefix(name: &OsStr, cut: usize) -> OsString {
-    name.to_string_lossy()
-        .chars()
-        .take(cut)
-        .collect::<String>()
-        .into()
+    name.to_string_lossy().chars().take(cut).collect::<String>().into()
 }

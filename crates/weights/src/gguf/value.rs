@@ -240,11 +240,7 @@ pub(super) fn write_string(bytes: &[u8], out: &mut Vec<u8>) {
 }
 
 /// The bytes of a counted array of fixed-size items; the count is checked against the bytes left.
-fn counted<'a>(
-    cursor: &mut Cursor<'a>,
-    what: What<'_>,
-    size: usize,
-) -> Result<&'a [u8], WeightsError> {
+fn counted<'a>(cursor: &mut Cursor<'a>, what: What<'_>, size: usize) -> Result<&'a [u8], WeightsError> {
     let count = cursor.count(what, size)?;
     cursor.take(what, count * size)
 }
@@ -347,9 +343,6 @@ impl Array {
         if let Self::U64(values) = self {
             return Some(values.clone());
         }
-        self.to_i64s()?
-            .into_iter()
-            .map(|v| v.try_into().ok())
-            .collect()
+        self.to_i64s()?.into_iter().map(|v| v.try_into().ok()).collect()
     }
 }

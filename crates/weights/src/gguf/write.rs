@@ -50,10 +50,7 @@ impl GgufWriter {
     fn write_to(&self, out: &mut impl Write, path: &Path) -> Result<(), WeightsError> {
         let alignment = self.alignment()?;
         let header = self.header(alignment)?;
-        let mut put = |bytes: &[u8]| {
-            out.write_all(bytes)
-                .map_err(|source| io("write", path, source))
-        };
+        let mut put = |bytes: &[u8]| out.write_all(bytes).map_err(|source| io("write", path, source));
         put(&header)?;
         put(&vec![0; padding(header.len(), alignment)])?;
         for tensor in &self.tensors {
@@ -77,12 +74,7 @@ impl GgufWriter {
         let mut offset = 0u64;
         for tensor in &self.tensors {
             if !names.insert(tensor.name()) {
-                return Err(argument(
-                    tensor.name(),
-                    "name",
-                    "one no other tensor has",
-                    "a second one".into(),
-                ));
+                return Err(argument(tensor.name(), "name", "one no other tensor has", "a second one".into()));
             }
             let shape = tensor.shape();
             if !(1..=4).contains(&shape.len()) || shape.contains(&0) {
@@ -94,19 +86,11 @@ impl GgufWriter {
                 ));
             }
             let Some(id) = tensor.dtype().to_ggml() else {
-                return Err(argument(
-                    tensor.name(),
-                    "type",
-                    "a type that GGUF has",
-                    tensor.dtype().to_string(),
-                ));
+                return Err(argument(tensor.name(), "type", "a type that GGUF has", tensor.dtype().to_string()));
             };
             write_string(tensor.name().as_bytes(), &mut out);
             out.extend((shape.len() as u32).to_le_bytes());
-            shape
-                .iter()
-                .rev()
-                .for_each(|&d| out.extend((d as u64).to_le_bytes()));
+            shape.iter().rev().for_each(|&d| out.extend((d as u64).to_le_bytes()));
             out.extend(id.to_le_bytes());
             out.extend(offset.to_le_bytes());
             let length = tensor.bytes().len();
@@ -121,12 +105,7 @@ impl GgufWriter {
             Some(Value::U32(n)) if *n >= 8 && n.is_power_of_two() => Ok(*n as usize),
             Some(other) => {
                 let found = format!("{other:?}");
-                Err(argument(
-                    ALIGNMENT_KEY,
-                    "value",
-                    "a U32 that is a power of two, at least 8",
-                    found,
-                ))
+                Err(argument(ALIGNMENT_KEY, "value", "a U32 that is a power of two, at least 8", found))
             }
         }
     }
@@ -137,18 +116,9 @@ fn padding(length: usize, alignment: usize) -> usize {
 }
 
 fn io(action: &'static str, path: &Path, source: std::io::Error) -> WeightsError {
-    WeightsError::Io {
-        action,
-        path: path.into(),
-        source,
-    }
+    WeightsError::Io { action, path: path.into(), source }
 }
 
 fn argument(tensor: &str, field: &'static str, expected: &str, found: String) -> WeightsError {
-    WeightsError::Argument {
-        tensor: tensor.into(),
-        field,
-        expected: expected.into(),
-        found,
-    }
+    WeightsError::Argument { tensor: tensor.into(), field, expected: expected.into(), found }
 }

@@ -47,12 +47,7 @@ pub(super) fn parse(bytes: &[u8], path: &Path) -> Result<Header, WeightsError> {
     let (json, data_offset) = header_text(bytes, &report)?;
     let raw: RawHeader = serde_json::from_str(json).map_err(|error| {
         let expected = "a JSON object of tensor descriptions";
-        report.field(
-            "header".into(),
-            LENGTH_BYTES,
-            expected.into(),
-            error.to_string(),
-        )
+        report.field("header".into(), LENGTH_BYTES, expected.into(), error.to_string())
     })?;
     let data_length = bytes.len() - data_offset;
     let mut tensors = Vec::with_capacity(raw.tensors.len());
@@ -63,20 +58,10 @@ pub(super) fn parse(bytes: &[u8], path: &Path) -> Result<Header, WeightsError> {
     let mut covered = 0;
     for info in &mut tensors {
         if info.offset != covered {
-            let problem = if info.offset < covered {
-                "an overlap"
-            } else {
-                "a gap"
-            };
+            let problem = if info.offset < covered { "an overlap" } else { "a gap" };
             let found = format!("{problem}: a start at {}", info.offset);
-            let expected =
-                format!("data that starts at {covered}, the end of the tensors before it");
-            return Err(report.field(
-                offsets_of(&info.name),
-                data_offset + covered,
-                expected,
-                found,
-            ));
+            let expected = format!("data that starts at {covered}, the end of the tensors before it");
+            return Err(report.field(offsets_of(&info.name), data_offset + covered, expected, found));
         }
         covered += info.length;
         info.offset += data_offset;
@@ -86,11 +71,7 @@ pub(super) fn parse(bytes: &[u8], path: &Path) -> Result<Header, WeightsError> {
         let found = format!("{data_length} bytes");
         return Err(report.field("data".into(), data_offset + covered, expected, found));
     }
-    Ok(Header {
-        metadata: raw.metadata,
-        tensors,
-        data_offset,
-    })
+    Ok(Header { metadata: raw.metadata, tensors, data_offset })
 }
 
 /// The header's text and where the data starts.
@@ -108,44 +89,21 @@ fn header_text<'a>(bytes: &'a [u8], report: &Report<'_>) -> Result<(&'a str, usi
     };
     let text = std::str::from_utf8(text).map_err(|error| {
         let at = LENGTH_BYTES + error.valid_up_to();
-        report.field(
-            "header".into(),
-            at,
-            "UTF-8 text".into(),
-            "other bytes".into(),
-        )
+        report.field("header".into(), at, "UTF-8 text".into(), "other bytes".into())
     })?;
     if !text.starts_with('{') {
-        let found = text
-            .chars()
-            .next()
-            .map_or("nothing".into(), |c| format!("{c:?}"));
-        return Err(report.field(
-            "header".into(),
-            LENGTH_BYTES,
-            "the character '{'".into(),
-            found,
-        ));
+        let found = text.chars().next().map_or("nothing".into(), |c| format!("{c:?}"));
+        return Err(report.field("header".into(), LENGTH_BYTES, "the character '{'".into(), found));
     }
     Ok((text, LENGTH_BYTES + length as usize))
 }
 
 /// Checks one entry; `offset` is still relative to the data section.
-fn describe(
-    name: String,
-    raw: RawTensor,
-    data_length: usize,
-    report: &Report<'_>,
-) -> Result<TensorInfo, WeightsError> {
+fn describe(name: String, raw: RawTensor, data_length: usize, report: &Report<'_>) -> Result<TensorInfo, WeightsError> {
     let at = LENGTH_BYTES;
     let Some(dtype) = DType::from_safetensors(&raw.dtype) else {
         let field = format!("dtype of tensor `{name}`");
-        return Err(report.field(
-            field,
-            at,
-            "a known dtype".into(),
-            format!("{:?}", raw.dtype),
-        ));
+        return Err(report.field(field, at, "a known dtype".into(), format!("{:?}", raw.dtype)));
     };
     let (start, end) = raw.data_offsets;
     let Some(length) = end.checked_sub(start).filter(|_| end <= data_length) else {
@@ -157,20 +115,11 @@ fn describe(
         let expected = format!("a shape of {length} bytes (as the offsets say) of {dtype}");
         let found = match needed {
             Some(needed) => format!("{:?} of {needed} bytes", raw.shape),
-            None => format!(
-                "{:?}, which is no whole number of bytes below 2^64",
-                raw.shape
-            ),
+            None => format!("{:?}, which is no whole number of bytes below 2^64", raw.shape),
         };
         return Err(report.field(format!("shape of tensor `{name}`"), at, expected, found));
     }
-    Ok(TensorInfo {
-        name,
-        dtype,
-        shape: raw.shape,
-        offset: start,
-        length,
-    })
+    Ok(TensorInfo { name, dtype, shape: raw.shape, offset: start, length })
 }
 
 fn offsets_of(name: &str) -> String {
@@ -235,10 +184,7 @@ impl<'de> Visitor<'de> for HeaderVisitor {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<RawHeader, A::Error> {
-        let mut raw = RawHeader {
-            metadata: BTreeMap::new(),
-            tensors: Vec::new(),
-        };
+        let mut raw = RawHeader { metadata: BTreeMap::new(), tensors: Vec::new() };
         let mut names = HashSet::new();
         while let Some(name) = map.next_key::<String>()? {
             let named = |error| de::Error::custom(format!("`{name}`: {error}"));

@@ -38,10 +38,7 @@ impl SafetensorsFile {
             Tensor::mapped(&info.name, info.dtype, &info.shape, &map, range)
         };
         let weights = header.tensors.iter().map(tensor).collect();
-        Ok(Self {
-            metadata: header.metadata,
-            weights,
-        })
+        Ok(Self { metadata: header.metadata, weights })
     }
 
     /// Opens all shards that the index at `index` (a JSON file) names; they lie beside it.
@@ -57,15 +54,10 @@ impl SafetensorsFile {
         } else if index.is_file() {
             Self::open_sharded(&index)
         } else if !directory.exists() {
-            Err(WeightsError::NotFound {
-                path: directory.into(),
-            })
+            Err(WeightsError::NotFound { path: directory.into() })
         } else {
             let missing = format!("{SINGLE_NAME} and {INDEX_NAME} (one of them)");
-            Err(WeightsError::MissingFiles {
-                path: directory.into(),
-                missing,
-            })
+            Err(WeightsError::MissingFiles { path: directory.into(), missing })
         }
     }
 

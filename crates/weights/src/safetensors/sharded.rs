@@ -21,16 +21,10 @@ pub(super) fn open(index_path: &Path) -> Result<SafetensorsFile, WeightsError> {
     for shard in &shards {
         check_name(index_path, shard)?;
     }
-    let missing: Vec<&str> = shards
-        .iter()
-        .copied()
-        .filter(|shard| !index_path.with_file_name(shard).is_file())
-        .collect();
+    let missing: Vec<&str> =
+        shards.iter().copied().filter(|shard| !index_path.with_file_name(shard).is_file()).collect();
     if !missing.is_empty() {
-        return Err(WeightsError::MissingFiles {
-            path: index_path.into(),
-            missing: missing.join(", "),
-        });
+        return Err(WeightsError::MissingFiles { path: index_path.into(), missing: missing.join(", ") });
     }
     let mut metadata = BTreeMap::new();
     let mut weights = Weights::default();
@@ -54,15 +48,8 @@ pub(super) fn open(index_path: &Path) -> Result<SafetensorsFile, WeightsError> {
     }
     for (name, shard) in &weight_map {
         if homes.get(name) != Some(&shard.as_str()) {
-            let found = homes
-                .get(name)
-                .map_or("in no shard".into(), |home| format!("in {home}"));
-            return Err(field(
-                index_path,
-                format!("place of tensor `{name}`"),
-                format!("in {shard}"),
-                found,
-            ));
+            let found = homes.get(name).map_or("in no shard".into(), |home| format!("in {home}"));
+            return Err(field(index_path, format!("place of tensor `{name}`"), format!("in {shard}"), found));
         }
     }
     Ok(SafetensorsFile { metadata, weights })
@@ -80,20 +67,12 @@ fn read_index(path: &Path) -> Result<BTreeMap<String, String>, WeightsError> {
 /// A shard is a plain file name: it cannot lead out of the directory of its index, on any system.
 fn check_name(index: &Path, name: &str) -> Result<(), WeightsError> {
     let mut components = Path::new(name).components();
-    let single = matches!(
-        (components.next(), components.next()),
-        (Some(Component::Normal(_)), None)
-    );
+    let single = matches!((components.next(), components.next()), (Some(Component::Normal(_)), None));
     if single && !name.contains(['/', '\\', ':', '\0']) {
         return Ok(());
     }
     let expected = "a file name without directories".into();
-    Err(field(
-        index,
-        "shard name in `weight_map`".into(),
-        expected,
-        format!("{name:?}"),
-    ))
+    Err(field(index, "shard name in `weight_map`".into(), expected, format!("{name:?}")))
 }
 
 fn field(path: &Path, field: String, expected: String, found: String) -> WeightsError {

@@ -52,7 +52,12 @@ fn eight_rows<'a, const B: usize>(w: &Matrix<'a>, first: usize, last: usize) -> 
 /// Ends a part: takes the offset from the sums of `code · factor · a`, and adds the part to the accumulators.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn add_part<L: Layout<B>, const B: usize>(acc: __m256, sum: __m256i, part: &Part, a: &Block) -> __m256 {
+fn add_part<L: Layout<B>, const B: usize>(
+    acc: __m256,
+    sum: __m256i,
+    part: &Part,
+    a: &Block,
+) -> __m256 {
     let half_sums = _mm256_set1_epi32(bytemuck::cast(a.sums));
     let sum = match L::OFFSET {
         0 => sum,
@@ -63,7 +68,11 @@ fn add_part<L: Layout<B>, const B: usize>(acc: __m256, sum: __m256i, part: &Part
         offset => _mm256_sub_epi32(sum, _mm256_madd_epi16(_mm256_set1_epi16(offset), half_sums)),
     };
     let a_scale = _mm256_set1_ps(a.scale);
-    let acc = _mm256_fmadd_ps(_mm256_mul_ps(part.scale, a_scale), _mm256_cvtepi32_ps(sum), acc);
+    let acc = _mm256_fmadd_ps(
+        _mm256_mul_ps(part.scale, a_scale),
+        _mm256_cvtepi32_ps(sum),
+        acc,
+    );
     match L::MIN {
         Min::None => acc,
         Min::Part => _mm256_fmadd_ps(part.min, _mm256_set1_ps(a.scaled_sum), acc),

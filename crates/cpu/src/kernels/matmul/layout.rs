@@ -86,7 +86,9 @@ fn u16_at<const B: usize>(block: &[u8; B], at: usize) -> u16 {
 /// Part of a block, as an array.
 #[inline(always)]
 pub(super) fn bytes_at<const N: usize, const B: usize>(block: &[u8; B], at: usize) -> &[u8; N] {
-    block[at..].first_chunk().expect("a field lies inside its block")
+    block[at..]
+        .first_chunk()
+        .expect("a field lies inside its block")
 }
 
 /// Codes stored as nibbles: the low nibbles are the first half of the part, the high ones the second.
@@ -99,22 +101,61 @@ fn split_nibbles(packed: &[u8; 16]) -> [i8; 32] {
 macro_rules! with_layout {
     ($dtype:expr, $layout:ident => $body:expr, else $other:expr) => {
         match $dtype {
-            DType::Q4_0 => { type $layout = layout::Q4_0; $body }
-            DType::Q4_1 => { type $layout = layout::Q4_1; $body }
-            DType::Q5_0 => { type $layout = layout::Q5_0; $body }
-            DType::Q5_1 => { type $layout = layout::Q5_1; $body }
-            DType::Q8_0 => { type $layout = layout::Q8_0; $body }
-            DType::Q2K => { type $layout = layout::Q2K; $body }
-            DType::Q3K => { type $layout = layout::Q3K; $body }
-            DType::Q4K => { type $layout = layout::Q4K; $body }
-            DType::Q5K => { type $layout = layout::Q5K; $body }
-            DType::Q6K => { type $layout = layout::Q6K; $body }
-            DType::IQ4NL => { type $layout = layout::Iq4Nl; $body }
-            DType::IQ4XS => { type $layout = layout::Iq4Xs; $body }
-            DType::MXFP4 => { type $layout = layout::Mxfp4; $body }
+            DType::Q4_0 => {
+                type $layout = layout::Q4_0;
+                $body
+            }
+            DType::Q4_1 => {
+                type $layout = layout::Q4_1;
+                $body
+            }
+            DType::Q5_0 => {
+                type $layout = layout::Q5_0;
+                $body
+            }
+            DType::Q5_1 => {
+                type $layout = layout::Q5_1;
+                $body
+            }
+            DType::Q8_0 => {
+                type $layout = layout::Q8_0;
+                $body
+            }
+            DType::Q2K => {
+                type $layout = layout::Q2K;
+                $body
+            }
+            DType::Q3K => {
+                type $layout = layout::Q3K;
+                $body
+            }
+            DType::Q4K => {
+                type $layout = layout::Q4K;
+                $body
+            }
+            DType::Q5K => {
+                type $layout = layout::Q5K;
+                $body
+            }
+            DType::Q6K => {
+                type $layout = layout::Q6K;
+                $body
+            }
+            DType::IQ4NL => {
+                type $layout = layout::Iq4Nl;
+                $body
+            }
+            DType::IQ4XS => {
+                type $layout = layout::Iq4Xs;
+                $body
+            }
+            DType::MXFP4 => {
+                type $layout = layout::Mxfp4;
+                $body
+            }
             _ => $other,
         }
     };
 }
-pub(super) use with_layout;
 pub(super) use codebook::{FP4, IQ4};
+pub(super) use with_layout;

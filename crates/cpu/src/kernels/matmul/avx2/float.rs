@@ -24,7 +24,13 @@ const GROUP: usize = 6;
 type Panel = [[__m256; VECTORS]; CHUNK];
 type Acc = [[f32; 8]; VECTORS];
 
-pub(in super::super) fn matmul(_: Avx2, w: &Matrix<'_>, outputs: Range<usize>, x: &[f32], out: &mut TileMut<'_>) {
+pub(in super::super) fn matmul(
+    _: Avx2,
+    w: &Matrix<'_>,
+    outputs: Range<usize>,
+    x: &[f32],
+    out: &mut TileMut<'_>,
+) {
     // SAFETY: the token proves that the features are there.
     unsafe { with_features(w, outputs, x, out) }
 }
@@ -71,15 +77,21 @@ fn fill(panel: &mut Panel, w: &Matrix<'_>, outputs: Range<usize>, range: Range<u
                 _mm256_cvtph_ps(load16(bytes))
             }),
             DType::BF16 => transpose_into(panel, vector, rows, range.len(), |bytes: &[u8; 16]| {
-                _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(load16(bytes))))
+                _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(load16(
+                    bytes,
+                ))))
             }),
             dtype => {
                 let mut widened = [[0_f32; CHUNK]; 8];
                 for (to, from) in widened.iter_mut().zip(rows) {
                     widen(dtype, from, &mut to[..range.len()]);
                 }
-                let rows = widened.each_ref().map(|row| bytemuck::cast_slice(&row[..range.len()]));
-                transpose_into(panel, vector, rows, range.len(), |bytes: &[u8; 32]| _mm256_castsi256_ps(load32(bytes)));
+                let rows = widened
+                    .each_ref()
+                    .map(|row| bytemuck::cast_slice(&row[..range.len()]));
+                transpose_into(panel, vector, rows, range.len(), |bytes: &[u8; 32]| {
+                    _mm256_castsi256_ps(load32(bytes))
+                });
             }
         }
     }
@@ -95,7 +107,8 @@ fn transpose_into<const N: usize>(
     count: usize,
     read: impl Fn(&[u8; N]) -> __m256,
 ) {
-    let turn = |eight: [&[u8; N]; 8]| transpose(eight.map(|bytes| _mm256_castps_si256(read(bytes))));
+    let turn =
+        |eight: [&[u8; N]; 8]| transpose(eight.map(|bytes| _mm256_castps_si256(read(bytes))));
     let whole = rows.map(|row| &row.as_chunks::<N>().0[..count / 8]);
     let (eights, tail) = panel[..count].as_chunks_mut::<8>();
     for (number, to) in eights.iter_mut().enumerate() {
@@ -128,7 +141,11 @@ fn multiply(panel: &[[__m256; VECTORS]], x: &[f32], width: usize, start: usize, 
     let (pairs, last) = rest.as_chunks_mut::<2>();
     let odd = done + pairs.len() * 2;
     for (number, acc) in pairs.iter_mut().enumerate() {
-        group::<2>(panel, std::array::from_fn(|i| row(done + number * 2 + i)), acc);
+        group::<2>(
+            panel,
+            std::array::from_fn(|i| row(done + number * 2 + i)),
+            acc,
+        );
     }
     if let Some(acc) = last.first_chunk_mut() {
         group::<1>(panel, [row(odd)], acc);

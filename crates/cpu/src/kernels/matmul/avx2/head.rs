@@ -25,7 +25,12 @@ impl Part {
     #[target_feature(enable = "avx2,fma,f16c")]
     pub(super) fn zero() -> Self {
         let (zero, none) = (_mm256_setzero_ps(), _mm256_setzero_si256());
-        Self { scale: zero, min: zero, factors: none, minima: none }
+        Self {
+            scale: zero,
+            min: zero,
+            factors: none,
+            minima: none,
+        }
     }
 }
 
@@ -38,7 +43,10 @@ pub(super) fn read<L: Layout<B>, const B: usize>(blocks: [&[u8; B]; 8]) -> [Part
         Unit::F16 => widen_to_vector(&heads.map(|head| head.unit)),
         Unit::Exponent => load(&heads.map(|head| halved_power(head.unit))),
     };
-    let mut parts = [Part { scale: unit, ..Part::zero() }; 8];
+    let mut parts = [Part {
+        scale: unit,
+        ..Part::zero()
+    }; 8];
     if L::MIN != Min::None {
         let min = widen_to_vector(&heads.map(|head| head.min_unit));
         let signed = if L::PARTS > 1 { negate(min) } else { min };
@@ -56,7 +64,10 @@ pub(super) fn read<L: Layout<B>, const B: usize>(blocks: [&[u8; B]; 8]) -> [Part
             }
         }
     } else if L::PARTS > 1 {
-        for (part, factor) in parts.iter_mut().zip(floats(heads.map(|head: Head| head.factors))) {
+        for (part, factor) in parts
+            .iter_mut()
+            .zip(floats(heads.map(|head: Head| head.factors)))
+        {
             part.scale = _mm256_mul_ps(unit, factor);
         }
         if L::MIN == Min::Part {
@@ -94,7 +105,11 @@ fn floats(rows: [[i8; 16]; 8]) -> [__m256; 8] {
     ];
     std::array::from_fn(|part| {
         let two = two_parts[part / 2];
-        let bytes = if part % 2 == 0 { two } else { _mm_unpackhi_epi64(two, two) };
+        let bytes = if part % 2 == 0 {
+            two
+        } else {
+            _mm_unpackhi_epi64(two, two)
+        };
         _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes))
     })
 }
@@ -120,7 +135,11 @@ fn pairs(rows: [[i8; 16]; 8]) -> [__m256i; 8] {
     let (abcd, efgh) = (merge(a, b, c, d), merge(e, f, g, h));
     std::array::from_fn(|part| {
         let (first, last) = (abcd[part / 2], efgh[part / 2]);
-        let eight = if part % 2 == 0 { _mm_unpacklo_epi64(first, last) } else { _mm_unpackhi_epi64(first, last) };
+        let eight = if part % 2 == 0 {
+            _mm_unpacklo_epi64(first, last)
+        } else {
+            _mm_unpackhi_epi64(first, last)
+        };
         _mm256_cvtepi8_epi16(eight)
     })
 }

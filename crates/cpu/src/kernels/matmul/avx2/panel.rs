@@ -36,7 +36,10 @@ pub(super) fn matmul<L: Codes<B>, const B: usize>(
     x: &Activations,
     out: &mut TileMut<'_>,
 ) {
-    let mut panel = Panel { codes: [[_mm256_setzero_si256(); 8]; PARTS], parts: [Part::zero(); PARTS] };
+    let mut panel = Panel {
+        codes: [[_mm256_setzero_si256(); 8]; PARTS],
+        parts: [Part::zero(); PARTS],
+    };
     let mut acc = [[0.0; 8]; ROWS];
     for first in outputs.clone().step_by(8) {
         let blocks = eight_rows::<B>(w, first, outputs.end - 1);
@@ -46,7 +49,13 @@ pub(super) fn matmul<L: Codes<B>, const B: usize>(
             acc.fill([0.0; 8]);
             for start in (0..blocks[0].len()).step_by(PARTS / L::PARTS) {
                 let count = fill::<L, B>(&mut panel, blocks.map(|row| &row[start..]));
-                multiply::<L, B>(&panel, start * L::PARTS..start * L::PARTS + count, x, first_row, acc);
+                multiply::<L, B>(
+                    &panel,
+                    start * L::PARTS..start * L::PARTS + count,
+                    x,
+                    first_row,
+                    acc,
+                );
             }
             for (row, acc) in acc.iter().enumerate() {
                 let out = &mut out.row_mut(first_row + row)[column..];
@@ -114,7 +123,11 @@ const fn steps<L: Layout<B>, const B: usize>() -> usize {
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]
-fn group<L: Layout<B>, const B: usize, const R: usize>(panel: &Panel, rows: [&[Block]; R], acc: &mut [[f32; 8]; R]) {
+fn group<L: Layout<B>, const B: usize, const R: usize>(
+    panel: &Panel,
+    rows: [&[Block]; R],
+    acc: &mut [[f32; 8]; R],
+) {
     let steps = const { steps::<L, B>() };
     let count = rows[0].len();
     let rows = rows.map(|row| &row[..count]);
@@ -130,12 +143,19 @@ fn group<L: Layout<B>, const B: usize, const R: usize>(panel: &Panel, rows: [&[B
                     let four = _mm256_set1_epi32(bytemuck::cast(four));
                     let product = match L::GREATEST {
                         Some(_) => _mm256_maddubs_epi16(codes[step], four),
-                        None => _mm256_maddubs_epi16(_mm256_abs_epi8(codes[step]), _mm256_sign_epi8(four, codes[step])),
+                        None => _mm256_maddubs_epi16(
+                            _mm256_abs_epi8(codes[step]),
+                            _mm256_sign_epi8(four, codes[step]),
+                        ),
                     };
                     *pairs = _mm256_add_epi16(*pairs, product);
                 }
             }
-            let factors = if L::HALVES { half_factors(part, run * steps / 4) } else { _mm256_set1_epi16(1) };
+            let factors = if L::HALVES {
+                half_factors(part, run * steps / 4)
+            } else {
+                _mm256_set1_epi16(1)
+            };
             for (total, pairs) in totals.iter_mut().zip(pairs) {
                 *total = _mm256_add_epi32(*total, _mm256_madd_epi16(pairs, factors));
             }

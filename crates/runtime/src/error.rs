@@ -1,0 +1,149 @@
+//! What can go wrong between a path and a text.
+
+use model::ModelError;
+use plan::{ExecError, PlanError};
+use selection::{SelectError, ShapingError};
+use std::path::PathBuf;
+use tokenizer::TokenizerError;
+use weights::WeightsError;
+
+/// A run of a model failed, or could not begin.
+#[derive(Debug, thiserror::Error)]
+pub enum RuntimeError {
+    /// A file could not be read.
+    #[error("cannot read {}: {source}", .path.display())]
+    Read {
+        /// The file or folder.
+        path: PathBuf,
+        /// The system's answer.
+        source: std::io::Error,
+    },
+    /// A folder with more than one model.
+    #[error("{} holds several GGUF models ({found}); name one of the files", .folder.display())]
+    SeveralModels {
+        /// The folder.
+        folder: PathBuf,
+        /// Their names.
+        found: String,
+    },
+    /// The weight files.
+    #[error(transparent)]
+    Weights(#[from] WeightsError),
+    /// The model's description.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    /// The device cannot run the model.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// Text and tokens.
+    #[error(transparent)]
+    Tokenizer(#[from] TokenizerError),
+    /// Sampling values out of range.
+    #[error(transparent)]
+    Shaping(#[from] ShapingError),
+    /// No token could be chosen.
+    #[error(transparent)]
+    Selection(#[from] SelectError),
+    /// The model could not produce logits.
+    #[error(transparent)]
+    Producer(#[from] ProducerError),
+    /// The prompt has no tokens.
+    #[error("the prompt is empty: there is nothing to continue; give it at least one token")]
+    EmptyPrompt,
+    /// Nothing may be generated.
+    #[error("the budget of new tokens is 0; allow at least one")]
+    ZeroBudget,
+    /// Prompt and answer do not fit.
+    #[error(
+        "the prompt has {prompt} tokens and {new} new ones were asked for, together {total}, but the context holds {context}; shorten the prompt, lower --max-new or raise --ctx"
+    )]
+    ContextOverflow {
+        /// Tokens of the prompt.
+        prompt: usize,
+        /// New tokens asked for.
+        new: usize,
+        /// Their sum.
+        total: usize,
+        /// Positions of the context.
+        context: usize,
+    },
+    /// Vocabulary and logits disagree.
+    #[error(
+        "the tokenizer knows {tokenizer} tokens but the model has logits for only {model}; the tokenizer belongs to another model"
+    )]
+    VocabularyMismatch {
+        /// Ids of the tokenizer.
+        tokenizer: usize,
+        /// Width of the logits.
+        model: usize,
+    },
+    /// The model does not fit into the memory given.
+    #[error(
+        "the model needs {needed} but {available} may be used: {arithmetic}; choose a smaller context (--ctx), a smaller cache type (--kv), a smaller model, or raise --memory"
+    )]
+    Memory {
+        /// What it takes.
+        needed: String,
+        /// What there is.
+        available: String,
+        /// The sum, term by term.
+        arithmetic: String,
+    },
+    /// A context that is not possible.
+    #[error("a context of {asked} positions was asked for; {reason}")]
+    Context {
+        /// The context asked for.
+        asked: usize,
+        /// Why not.
+        reason: String,
+    },
+    /// A device that is not there.
+    #[error("device `{found}` is not one of this version's: cpu, reference")]
+    UnknownDevice {
+        /// The name asked for.
+        found: String,
+    },
+    /// A `scripted:` file that is not understood.
+    #[error("{}: {reason}", .path.display())]
+    Script {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The model has no template to chat with.
+    #[error("this model has no chat template; use raw completion (`turbospark complete`) instead")]
+    NoChatTemplate,
+}
+
+/// A producer could not produce.
+#[derive(Debug, thiserror::Error)]
+pub enum ProducerError {
+    /// The device.
+    #[error(transparent)]
+    Exec(#[from] ExecError),
+    /// More tokens than the context has room for.
+    #[error("{tokens} tokens at position {position} exceed the context of {context}")]
+    ContextFull {
+        /// Tokens to feed.
+        tokens: usize,
+        /// Where they would begin.
+        position: usize,
+        /// Positions of the context.
+        context: usize,
+    },
+    /// The buffer does not match what was asked for.
+    #[error("the logits buffer holds {found} values, the wanted rows need {expected}")]
+    BufferSize {
+        /// wanted rows × vocabulary.
+        expected: usize,
+        /// What the caller gave.
+        found: usize,
+    },
+    /// A script without a further row.
+    #[error("the script is exhausted after {prepared} rows")]
+    ScriptExhausted {
+        /// Rows prepared.
+        prepared: usize,
+    },
+}

@@ -1,0 +1,70 @@
+//! A real model behind the producer contract: one sequence over any device's compiled program.
+
+use crate::ProducerError;
+use crate::producer::{LogitProducer, Want, check_feed};
+use foundation::{LogitValue, TokenId};
+use plan::{Exec, Feed, ProgramId, SequenceId, Sequences};
+
+/// The compiled trunk of a model and one sequence of it.
+#[derive(Debug)]
+pub struct RealForwardRunner<E> {
+    sequences: Sequences<E>,
+    sequence: SequenceId,
+    fed: Vec<TokenId>,
+    context: usize,
+    vocab: usize,
+}
+
+/// The only program of a text model.
+const TRUNK: ProgramId = ProgramId(0);
+
+impl<E: Exec> RealForwardRunner<E> {
+    /// Runs program 0 of `exec` for sequences of up to `context` tokens.
+    pub fn new(exec: E, context: usize) -> Self {
+        let vocab = exec.vocab(TRUNK);
+        let mut sequences = Sequences::new(exec);
+        let sequence = sequences.open();
+        Self { sequences, sequence, fed: Vec::new(), context, vocab }
+    }
+
+    /// The device's side.
+    pub fn exec(&self) -> &E {
+        self.sequences.exec()
+    }
+}
+
+impl<E: Exec> LogitProducer for RealForwardRunner<E> {
+    fn vocab(&self) -> usize {
+        self.vocab
+    }
+
+    fn position(&self) -> usize {
+        self.fed.len()
+    }
+
+    fn context(&self) -> usize {
+        self.context
+    }
+
+    fn fed(&self) -> &[TokenId] {
+        &self.fed
+    }
+
+    fn produce(&mut self, tokens: &[TokenId], want: Want, logits: &mut [LogitValue]) -> Result<(), ProducerError> {
+        check_feed(self, tokens, want, logits)?;
+        let feed = Feed { sequence: self.sequence, tokens, want };
+        self.sequences.run(TRUNK, &[feed], logits)?;
+        self.fed.extend_from_slice(tokens);
+        Ok(())
+    }
+
+    fn rewind(&mut self, to: usize) -> usize {
+        match self.sequences.rewind(self.sequence, to) {
+            Ok(position) => {
+                self.fed.truncate(position);
+                position
+            }
+            Err(error) => unreachable!("the runner's own sequence is open: {error}"),
+        }
+    }
+}

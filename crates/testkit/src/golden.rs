@@ -1,0 +1,50 @@
+//! Paths and expected values of the golden models.
+
+use std::path::{Path, PathBuf};
+use weights::safetensors::SafetensorsFile;
+
+/// The folder of a golden model.
+pub fn golden(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("golden").join(name)
+}
+
+/// Reference values of one golden model.
+#[derive(Clone, Debug)]
+pub struct Expected {
+    /// The prompt.
+    pub tokens: Vec<u32>,
+    /// `[tokens, vocab]`.
+    pub logits: Vec<f32>,
+    /// Width of a row of logits.
+    pub vocab: usize,
+}
+
+impl Expected {
+    /// Reads `golden/<model>/<file>`.
+    ///
+    /// # Panics
+    /// If the file is not there or not what it should be.
+    pub fn read(model: &str, file: &str) -> Self {
+        let path = golden(model).join(file);
+        let file = SafetensorsFile::open(&path).unwrap_or_else(|e| panic!("{e}"));
+        let tensor = |name| file.weights().require(name).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        let tokens = tensor("tokens").bytes().as_chunks::<8>().0;
+        let tokens = tokens.iter().map(|id| u32::try_from(i64::from_le_bytes(*id)).expect("a token id")).collect();
+        let logits = tensor("logits");
+        Self { tokens, vocab: logits.cols(), logits: logits.to_f32().expect("logits are f32") }
+    }
+}
+
+/// The largest absolute difference.
+pub fn worst(a: &[f32], b: &[f32]) -> f32 {
+    assert_eq!(a.len(), b.len());
+    a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
+}
+
+/// Σ(a-b)² / Σb².
+pub fn nmse(a: &[f32], b: &[f32]) -> f64 {
+    assert_eq!(a.len(), b.len());
+    let square = |x: f64| x * x;
+    let error: f64 = a.iter().zip(b).map(|(a, b)| square(*a as f64 - *b as f64)).sum();
+    error / b.iter().map(|b| square(*b as f64)).sum::<f64>()
+}

@@ -1,0 +1,77 @@
+//! Small vocabularies of every kind against the ids that llama.cpp gives (`data/make_vocabularies.py`).
+
+mod support;
+
+use std::collections::BTreeMap;
+use turbospark_tokenizer::{Encode, Tokenizer};
+
+#[derive(serde::Deserialize)]
+struct Family {
+    vocabulary: serde_json::Value,
+    ids: BTreeMap<String, Vec<u32>>,
+}
+
+fn families() -> BTreeMap<String, Family> {
+    serde_json::from_str(include_str!("data/vocabularies.json")).expect("the fixture is valid")
+}
+
+#[test]
+fn d_ids_equal_those_of_llama_cpp() {
+    let mut failures = Vec::new();
+    let mut checked = 0;
+    for (name, family) in families() {
+        let tokenizer = Tokenizer::from_vocab(support::vocabulary(&family.vocabulary)).unwrap();
+        for (text, expected) in family.ids {
+            let ids = tokenizer
+                .encode(
+                    &text,
+                    Encode {
+                        special: true,
+                        bos: false,
+                    },
+                )
+                .unwrap();
+            let ids: Vec<u32> = ids.into_iter().map(|id| id.0).collect();
+            checked += 1;
+            if ids != expected {
+                failures.push(format!(
+                    "{name} {text:?}\n  ours   {ids:?}\n  theirs {expected:?}"
+                ));
+            }
+        }
+    }
+    assert!(checked > 1000, "only {checked} cases");
+    assert!(
+        failures.is_empty(),
+        "{} of {checked} differ:\n{}",
+        failures.len(),
+        failures.join("\n")
+    );
+}
+
+/// Text comes back from its ids, except where a vocabulary lacks a byte or composes.
+#[test]
+fn d_text_comes_back() {
+    for (name, family) in families() {
+        let tokenizer = Tokenizer::from_vocab(support::vocabulary(&family.vocabulary)).unwrap();
+        let lacking: Vec<char> = (0..3).map(char::from).collect();
+        for text in family
+            .ids
+            .keys()
+            .filter(|text| !text.contains(lacking.as_slice()) && text.is_ascii())
+        {
+            for special in [true, false] {
+                let ids = tokenizer
+                    .encode(
+                        text,
+                        Encode {
+                            special,
+                            bos: false,
+                        },
+                    )
+                    .unwrap();
+                assert_eq!(tokenizer.decode(&ids, false), *text, "{name} {ids:?}");
+            }
+        }
+    }
+}
