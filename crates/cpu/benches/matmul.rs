@@ -39,10 +39,7 @@ const DTYPES: [DType; 17] = [
 ];
 
 fn main() {
-    let wanted: Vec<String> = std::env::args()
-        .skip(1)
-        .filter(|arg| !arg.starts_with('-'))
-        .collect();
+    let wanted: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
     let isa = Isa::detect();
     let pools = [Pool::new(1), Pool::new(2)];
     println!(
@@ -59,15 +56,10 @@ fn main() {
                 continue;
             }
             let bytes = random_weights(dtype, outputs * width);
-            let w = Matrix {
-                dtype,
-                rows: outputs,
-                cols: width,
-                bytes: &bytes,
-            };
+            let w = Matrix { dtype, rows: outputs, cols: width, bytes: &bytes };
             let decode = measure(isa, &pools, &w, 1).map(|s| scaled(s, bytes.len() as f64));
-            let prefill = measure(isa, &pools, &w, PREFILL_ROWS)
-                .map(|s| scaled(s, (2 * outputs * width * PREFILL_ROWS) as f64));
+            let prefill =
+                measure(isa, &pools, &w, PREFILL_ROWS).map(|s| scaled(s, (2 * outputs * width * PREFILL_ROWS) as f64));
             println!(
                 "{name:6} {outputs:5}×{width:<5} decode {:>16} {:>16}   prefill {:>18} {:>18}",
                 decode[0], decode[1], prefill[0], prefill[1]
@@ -80,24 +72,15 @@ fn main() {
 fn random_weights(dtype: DType, elements: usize) -> Vec<u8> {
     let mut state = 1_u64;
     let mut next = || {
-        state = state
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (state >> 33) as u32
     };
     if dtype == DType::F32 {
-        return (0..elements)
-            .flat_map(|_| (next() as f32 / 2f32.powi(32) + 0.1).to_le_bytes())
-            .collect();
+        return (0..elements).flat_map(|_| (next() as f32 / 2f32.powi(32) + 0.1).to_le_bytes()).collect();
     }
-    let mut bytes: Vec<u8> = (0..elements / dtype.block_len() * dtype.block_bytes())
-        .map(|_| next() as u8)
-        .collect();
+    let mut bytes: Vec<u8> = (0..elements / dtype.block_len() * dtype.block_bytes()).map(|_| next() as u8).collect();
     if dtype == DType::MXFP4 {
-        bytes
-            .iter_mut()
-            .step_by(dtype.block_bytes())
-            .for_each(|exponent| *exponent = 120 + *exponent % 8);
+        bytes.iter_mut().step_by(dtype.block_bytes()).for_each(|exponent| *exponent = 120 + *exponent % 8);
     } else {
         // The upper byte of an f16 (or bf16) wherever one may be: sign and exponent of a small number.
         let steps: &[usize] = match dtype {
@@ -118,20 +101,11 @@ fn random_weights(dtype: DType, elements: usize) -> Vec<u8> {
 
 /// Seconds a product for each pool, quartiles of the rounds.
 fn measure(isa: Isa, pools: &[Pool; 2], w: &Matrix<'_>, rows: usize) -> [[f64; 3]; 2] {
-    let x: Vec<f32> = (0..rows * w.cols)
-        .map(|i| ((i * 37 % 1001) as f32 - 500.0) / 300.0)
-        .collect();
+    let x: Vec<f32> = (0..rows * w.cols).map(|i| ((i * 37 % 1001) as f32 - 500.0) / 300.0).collect();
     let mut quantised = Activations::default();
     quantised.quantise(isa, &x, w.cols);
-    let input = if wants_quantised(w.dtype) {
-        Input::Quantised(&quantised)
-    } else {
-        Input::F32 {
-            x: &x,
-            rows,
-            width: w.cols,
-        }
-    };
+    let input =
+        if wants_quantised(w.dtype) { Input::Quantised(&quantised) } else { Input::F32 { x: &x, rows, width: w.cols } };
     let mut out = vec![0.0; rows * w.rows];
     let mut seconds = [const { Vec::new() }; 2];
     for round in 0..=ROUNDS {
@@ -153,22 +127,13 @@ fn measure(isa: Isa, pools: &[Pool; 2], w: &Matrix<'_>, rows: usize) -> [[f64; 3
 }
 
 fn product(isa: Isa, pool: &Pool, w: &Matrix<'_>, input: &Input<'_>, out: &mut [f32]) {
-    let width = (w.rows / (8 * pool.threads()))
-        .next_multiple_of(2 * OUTPUTS)
-        .max(2 * OUTPUTS);
-    pool.run_tiles(
-        Tiles::columns(out, input.rows(), w.rows, width),
-        &|_, mut tile| {
-            let outputs = tile.first_col()..tile.first_col() + tile.cols();
-            matmul(isa, w, outputs, input, &mut tile);
-        },
-    );
+    let width = (w.rows / (8 * pool.threads())).next_multiple_of(2 * OUTPUTS).max(2 * OUTPUTS);
+    pool.run_tiles(Tiles::columns(out, input.rows(), w.rows, width), &|_, mut tile| {
+        let outputs = tile.first_col()..tile.first_col() + tile.cols();
+        matmul(isa, w, outputs, input, &mut tile);
+    });
 }
 
 fn scaled([fast, middle, slow]: [f64; 3], work: f64) -> String {
-    format!(
-        "{:.1} ±{:.0}%",
-        work / middle * 1e-9,
-        (slow - fast) / 2.0 / middle * 100.0
-    )
+    format!("{:.1} ±{:.0}%", work / middle * 1e-9, (slow - fast) / 2.0 / middle * 100.0)
 }

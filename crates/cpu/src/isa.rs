@@ -131,10 +131,6 @@ pub fn widen_f16(isa: Isa, from: &[half::f16], to: &mut [f32]) {
             }
         }
     }
-    assert_eq!(
-        from.len(),
-        to.len(),
-        "widen_f16 converts a slice into one of the same length"
-    );
+    assert_eq!(from.len(), to.len(), "widen_f16 converts a slice into one of the same length");
     isa.run(WidenAll(from, to));
 }

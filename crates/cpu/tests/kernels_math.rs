@@ -7,17 +7,11 @@ use half::f16;
 use proptest::prelude::*;
 
 fn levels() -> Vec<Isa> {
-    [Level::Scalar, Level::Avx2]
-        .into_iter()
-        .filter_map(Isa::with)
-        .collect()
+    [Level::Scalar, Level::Avx2].into_iter().filter_map(Isa::with).collect()
 }
 
 fn bits(values: &[f32]) -> Vec<u32> {
-    values
-        .iter()
-        .map(|value| if value.is_nan() { f32::NAN } else { *value }.to_bits())
-        .collect()
+    values.iter().map(|value| if value.is_nan() { f32::NAN } else { *value }.to_bits()).collect()
 }
 
 /// The error in units of the last place of the f32 nearest to `expected`.
@@ -43,9 +37,7 @@ fn grid(from: f32, to: f32) -> impl Iterator<Item = f32> {
 
 #[test]
 fn exp_is_within_two_units() {
-    let worst = grid(-87.0, 88.7)
-        .map(|x| ulps(math::exp(x), f64::from(x).exp()))
-        .fold(0.0, f64::max);
+    let worst = grid(-87.0, 88.7).map(|x| ulps(math::exp(x), f64::from(x).exp())).fold(0.0, f64::max);
     assert!(worst <= 2.0, "{worst} units");
     for (x, expected) in [
         (f32::NEG_INFINITY, 0.0),
@@ -59,40 +51,25 @@ fn exp_is_within_two_units() {
     }
     assert!(math::exp(f32::NAN).is_nan());
     let subnormal = math::exp(-100.0);
-    assert!(
-        (f64::from(subnormal) - (-100f64).exp()).abs() <= 1.5e-45,
-        "{subnormal:e}"
-    );
+    assert!((f64::from(subnormal) - (-100f64).exp()).abs() <= 1.5e-45, "{subnormal:e}");
 }
 
 #[test]
 fn tanh_and_erf_are_within_a_few_units() {
-    let tanh = grid(-10.0, 10.0)
-        .map(|x| ulps(math::tanh(x), f64::from(x).tanh()))
-        .fold(0.0, f64::max);
+    let tanh = grid(-10.0, 10.0).map(|x| ulps(math::tanh(x), f64::from(x).tanh())).fold(0.0, f64::max);
     assert!(tanh <= 4.0, "tanh: {tanh} units");
-    let worst = grid(-4.0, 4.0)
-        .map(|x| ulps(math::erf(x), erf(f64::from(x))))
-        .fold(0.0, f64::max);
+    let worst = grid(-4.0, 4.0).map(|x| ulps(math::erf(x), erf(f64::from(x)))).fold(0.0, f64::max);
     assert!(worst <= 4.0, "erf: {worst} units");
 }
 
 #[test]
 fn activations_agree_with_their_definitions() {
-    let close = |found: f32, expected: f64| {
-        (f64::from(found) - expected).abs() <= 2e-6 * (expected.abs() + 0.1)
-    };
+    let close = |found: f32, expected: f64| (f64::from(found) - expected).abs() <= 2e-6 * (expected.abs() + 0.1);
     for x in grid(-30.0, 30.0) {
         let wide = f64::from(x);
-        assert!(
-            close(math::silu(x), wide / (1.0 + (-wide).exp())),
-            "silu({x})"
-        );
+        assert!(close(math::silu(x), wide / (1.0 + (-wide).exp())), "silu({x})");
         let y = (2.0 / std::f64::consts::PI).sqrt() * (wide + 0.044_715 * wide.powi(3));
-        assert!(
-            close(math::gelu_tanh(x), 0.5 * wide * (1.0 + y.tanh())),
-            "gelu_tanh({x})"
-        );
+        assert!(close(math::gelu_tanh(x), 0.5 * wide * (1.0 + y.tanh())), "gelu_tanh({x})");
         if x.abs() < 5.0 {
             let expected = 0.5 * wide * (1.0 + erf(wide / 2f64.sqrt()));
             assert!(close(math::gelu_erf(x), expected), "gelu_erf({x})");
@@ -144,17 +121,14 @@ fn attention_products_agree_with_their_definitions() {
             let p: Vec<f32> = (0..heads * KEYS).map(|i| (i as f32).cos()).collect();
             let expected_scores: Vec<f32> = (0..heads * KEYS)
                 .map(|i| {
-                    (0..head_dim).fold(0.0, |acc, d| {
-                        q[i / KEYS * head_dim + d].mul_add(wide[d * KEYS + i % KEYS], acc)
-                    })
+                    (0..head_dim).fold(0.0, |acc, d| q[i / KEYS * head_dim + d].mul_add(wide[d * KEYS + i % KEYS], acc))
                 })
                 .collect();
             let keys = 19;
             let expected_out: Vec<f32> = (0..heads * head_dim)
                 .map(|i| {
-                    (0..keys).fold(1.0, |acc, k| {
-                        p[i / head_dim * KEYS + k].mul_add(wide[k * head_dim + i % head_dim], acc)
-                    })
+                    (0..keys)
+                        .fold(1.0, |acc, k| p[i / head_dim * KEYS + k].mul_add(wide[k * head_dim + i % head_dim], acc))
                 })
                 .collect();
             for isa in levels() {
@@ -164,23 +138,12 @@ fn attention_products_agree_with_their_definitions() {
                 for stored in [Stored::F32(&wide), Stored::F16(&narrow)] {
                     let mut out = vec![f32::NAN; heads * KEYS];
                     scores(isa, &q, stored, &mut out);
-                    assert_eq!(
-                        bits(&out),
-                        bits(&expected_scores),
-                        "scores of {heads}×{head_dim} at {isa:?}"
-                    );
+                    assert_eq!(bits(&out), bits(&expected_scores), "scores of {heads}×{head_dim} at {isa:?}");
                 }
-                for stored in [
-                    Stored::F32(&wide[..keys * head_dim]),
-                    Stored::F16(&narrow[..keys * head_dim]),
-                ] {
+                for stored in [Stored::F32(&wide[..keys * head_dim]), Stored::F16(&narrow[..keys * head_dim])] {
                     let mut out = vec![1.0; heads * head_dim];
                     add_weighted(isa, &p, stored, head_dim, &mut out);
-                    assert_eq!(
-                        bits(&out),
-                        bits(&expected_out),
-                        "outputs of {heads}×{head_dim} at {isa:?}"
-                    );
+                    assert_eq!(bits(&out), bits(&expected_out), "outputs of {heads}×{head_dim} at {isa:?}");
                 }
             }
         }

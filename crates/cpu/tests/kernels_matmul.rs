@@ -32,10 +32,7 @@ struct Random(u64);
 
 impl Random {
     fn next(&mut self) -> u32 {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 32) as u32
     }
 
@@ -51,20 +48,15 @@ impl Random {
                 if extreme && i % BLOCK == 0 {
                     size = [1.0, 1e-30, 1e12, 0.0, 1e-42, -0.0][self.next() as usize % 6];
                 }
-                if extreme && self.next().is_multiple_of(7) {
-                    -0.0
-                } else {
-                    self.unit() * size
-                }
+                if extreme && self.next().is_multiple_of(7) { -0.0 } else { self.unit() * size }
             })
             .collect()
     }
 
     /// Blocks with any codes; f16 scales anything finite if `extreme`, else small.
     fn weights(&mut self, dtype: DType, elements: usize, extreme: bool) -> Vec<u8> {
-        let mut bytes: Vec<u8> = (0..elements / dtype.block_len() * dtype.block_bytes())
-            .map(|_| self.next() as u8)
-            .collect();
+        let mut bytes: Vec<u8> =
+            (0..elements / dtype.block_len() * dtype.block_bytes()).map(|_| self.next() as u8).collect();
         let f16s: &[usize] = match dtype {
             DType::Q2K => &[80, 82],
             DType::Q3K => &[108],
@@ -75,25 +67,13 @@ impl Random {
         for block in bytes.chunks_exact_mut(dtype.block_bytes()) {
             match dtype {
                 DType::F32 => block.copy_from_slice(&self.unit().to_le_bytes()),
-                DType::BF16 => {
-                    block.copy_from_slice(&half::bf16::from_f32(self.unit()).to_le_bytes())
-                }
-                DType::MXFP4 => {
-                    block[0] = if extreme {
-                        self.next() as u8 % 200
-                    } else {
-                        118 + self.next() as u8 % 8
-                    }
-                }
+                DType::BF16 => block.copy_from_slice(&half::bf16::from_f32(self.unit()).to_le_bytes()),
+                DType::MXFP4 => block[0] = if extreme { self.next() as u8 % 200 } else { 118 + self.next() as u8 % 8 },
                 _ => {
                     for &at in f16s {
                         let any = half::f16::from_bits(self.next() as u16);
                         let small = half::f16::from_f32(self.unit() * 0.1);
-                        let scale = if extreme && any.is_finite() {
-                            any
-                        } else {
-                            small
-                        };
+                        let scale = if extreme && any.is_finite() { any } else { small };
                         block[at..at + 2].copy_from_slice(&scale.to_le_bytes());
                     }
                 }
@@ -118,23 +98,11 @@ impl Case {
         let width = width.next_multiple_of(dtype.block_len());
         let bytes = random.weights(dtype, outputs * width, extreme);
         let x = random.activations(rows * width, extreme);
-        Self {
-            dtype,
-            outputs,
-            width,
-            rows,
-            bytes,
-            x,
-        }
+        Self { dtype, outputs, width, rows, bytes, x }
     }
 
     fn matrix(&self) -> Matrix<'_> {
-        Matrix {
-            dtype: self.dtype,
-            rows: self.outputs,
-            cols: self.width,
-            bytes: &self.bytes,
-        }
+        Matrix { dtype: self.dtype, rows: self.outputs, cols: self.width, bytes: &self.bytes }
     }
 
     /// The product of some activation rows, in tiles of `tile` outputs.
@@ -144,11 +112,7 @@ impl Case {
         quantised.quantise(isa, x, self.width);
         let input = match wants_quantised(self.dtype) {
             true => Input::Quantised(&quantised),
-            false => Input::F32 {
-                x,
-                rows: rows.len(),
-                width: self.width,
-            },
+            false => Input::F32 { x, rows: rows.len(), width: self.width },
         };
         let mut out = vec![f32::NAN; rows.len() * self.outputs];
         let tiles = Tiles::columns(&mut out, rows.len(), self.outputs, tile);
@@ -163,15 +127,8 @@ impl Case {
     fn reference(&self, x: &[f32]) -> Vec<f64> {
         let mut w = vec![0.0; self.outputs * self.width];
         weights::block::dequantise(self.dtype, &self.bytes, &mut w).expect("whole blocks");
-        let dot = |w: &[f32], x: &[f32]| {
-            w.iter()
-                .zip(x)
-                .map(|(w, x)| f64::from(*w) * f64::from(*x))
-                .sum()
-        };
-        x.chunks_exact(self.width)
-            .flat_map(|x| w.chunks_exact(self.width).map(move |w| dot(w, x)))
-            .collect()
+        let dot = |w: &[f32], x: &[f32]| w.iter().zip(x).map(|(w, x)| f64::from(*w) * f64::from(*x)).sum();
+        x.chunks_exact(self.width).flat_map(|x| w.chunks_exact(self.width).map(move |w| dot(w, x))).collect()
     }
 }
 
@@ -181,21 +138,15 @@ fn dequantised(x: &[f32], width: usize) -> Vec<f32> {
     quantised.quantise(Isa::SCALAR, x, width);
     (0..quantised.rows())
         .flat_map(|row| {
-            let values = quantised
-                .row(row)
-                .iter()
-                .flat_map(|block| block.codes.map(|code| f32::from(code) * block.scale));
+            let values =
+                quantised.row(row).iter().flat_map(|block| block.codes.map(|code| f32::from(code) * block.scale));
             values.take(width).collect::<Vec<_>>()
         })
         .collect()
 }
 
 fn nmse(found: &[f32], expected: &[f64]) -> f64 {
-    let error: f64 = found
-        .iter()
-        .zip(expected)
-        .map(|(found, expected)| (f64::from(*found) - expected).powi(2))
-        .sum();
+    let error: f64 = found.iter().zip(expected).map(|(found, expected)| (f64::from(*found) - expected).powi(2)).sum();
     error / expected.iter().map(|value| value * value).sum::<f64>()
 }
 
@@ -204,10 +155,7 @@ fn bits(values: &[f32]) -> Vec<u32> {
 }
 
 fn levels() -> Vec<Isa> {
-    [Level::Scalar, Level::Avx2]
-        .into_iter()
-        .filter_map(Isa::with)
-        .collect()
+    [Level::Scalar, Level::Avx2].into_iter().filter_map(Isa::with).collect()
 }
 
 #[test]
@@ -217,16 +165,10 @@ fn products_agree_with_the_dequantised_reference() {
         for isa in levels() {
             let found = case.product(isa, 0..8, 8);
             let plain = nmse(&found, &case.reference(&case.x));
-            assert!(
-                plain <= 1e-3,
-                "{dtype}, {isa:?}: NMSE {plain:e} against f32 activations"
-            );
+            assert!(plain <= 1e-3, "{dtype}, {isa:?}: NMSE {plain:e} against f32 activations");
             if wants_quantised(dtype) {
                 let same = nmse(&found, &case.reference(&dequantised(&case.x, case.width)));
-                assert!(
-                    same <= 1e-10,
-                    "{dtype}, {isa:?}: NMSE {same:e} against the same activations"
-                );
+                assert!(same <= 1e-10, "{dtype}, {isa:?}: NMSE {same:e} against the same activations");
             }
         }
     }
@@ -255,9 +197,7 @@ fn codes_and_activations_at_their_ends_do_not_overflow() {
                         DType::Q3K => at % block >= 108,
                         DType::Q6K => at % block >= 208,
                         DType::MXFP4 => at % block < 1,
-                        DType::Q4_0 | DType::Q5_0 | DType::Q8_0 | DType::IQ4NL | DType::IQ4XS => {
-                            at % block < 2
-                        }
+                        DType::Q4_0 | DType::Q5_0 | DType::Q8_0 | DType::IQ4NL | DType::IQ4XS => at % block < 2,
                         _ => at % block < 4,
                     };
                     *byte = if head { scales[at] } else { fill };
@@ -267,15 +207,10 @@ fn codes_and_activations_at_their_ends_do_not_overflow() {
                 for isa in levels() {
                     for rows in [1, 5] {
                         let found = case.product(isa, 0..rows, 8);
-                        let scale = reference
-                            .iter()
-                            .fold(1e-6, |max: f64, value| max.max(value.abs()));
+                        let scale = reference.iter().fold(1e-6, |max: f64, value| max.max(value.abs()));
                         for (found, expected) in found.iter().zip(&reference) {
                             let error = (f64::from(*found) - expected).abs();
-                            assert!(
-                                error <= 1e-4 * scale,
-                                "{dtype} {fill:#x} {isa:?}: {found}, not {expected}"
-                            );
+                            assert!(error <= 1e-4 * scale, "{dtype} {fill:#x} {isa:?}: {found}, not {expected}");
                         }
                     }
                 }

@@ -12,10 +12,7 @@ fn count_runs(pool: &Pool, tasks: usize) {
         assert!(worker < pool.threads());
         runs[task].fetch_add(1, Ordering::Relaxed);
     });
-    assert!(
-        runs.iter().all(|runs| runs.load(Ordering::Relaxed) == 1),
-        "each task runs once"
-    );
+    assert!(runs.iter().all(|runs| runs.load(Ordering::Relaxed) == 1), "each task runs once");
 }
 
 #[test]
@@ -41,10 +38,7 @@ fn sleeping_workers_are_not_forgotten() {
         pool.run(2, &|_, _| {
             both.fetch_add(1, Ordering::SeqCst);
             while both.load(Ordering::SeqCst) < 2 {
-                assert!(
-                    start.elapsed() < Duration::from_secs(20),
-                    "the worker never woke"
-                );
+                assert!(start.elapsed() < Duration::from_secs(20), "the worker never woke");
                 std::thread::yield_now();
             }
         });
@@ -118,26 +112,16 @@ fn many_threads_cost_little_on_few_cores() {
 #[test]
 fn tiles_cover_the_buffer_once() {
     let pool = Pool::new(2);
-    for (rows, width, tile) in [
-        (1, 1, 1),
-        (3, 10, 4),
-        (5, 8, 8),
-        (2, 7, 100),
-        (0, 5, 2),
-        (4, 0, 3),
-    ] {
+    for (rows, width, tile) in [(1, 1, 1), (3, 10, 4), (5, 8, 8), (2, 7, 100), (0, 5, 2), (4, 0, 3)] {
         let mut buffer = vec![0_u32; rows * width];
-        pool.run_tiles(
-            Tiles::columns(&mut buffer, rows, width, tile),
-            &|_, mut part| {
-                for row in 0..part.rows() {
-                    let first = part.first_col();
-                    for (col, value) in part.row_mut(row).iter_mut().enumerate() {
-                        *value += (row * width + first + col) as u32 + 1;
-                    }
+        pool.run_tiles(Tiles::columns(&mut buffer, rows, width, tile), &|_, mut part| {
+            for row in 0..part.rows() {
+                let first = part.first_col();
+                for (col, value) in part.row_mut(row).iter_mut().enumerate() {
+                    *value += (row * width + first + col) as u32 + 1;
                 }
-            },
-        );
+            }
+        });
         assert_eq!(buffer, (1..=(rows * width) as u32).collect::<Vec<_>>());
         pool.run_tiles(Tiles::rows(&mut buffer, width, tile), &|_, mut part| {
             for row in 0..part.rows() {
@@ -155,35 +139,11 @@ fn default_count_respects_the_quota() {
         (&[("cpu.max", "765000 100000\n")], "0::/\n", Some(7)),
         (&[("cpu.max", "max 100000\n")], "0::/\n", None),
         (&[("cpu.max", "50000 100000\n")], "0::/\n", Some(1)),
+        (&[("cpu/cpu.cfs_quota_us", "-1\n"), ("cpu/cpu.cfs_period_us", "100000\n")], "", None),
+        (&[("cpu/cpu.cfs_quota_us", "250000\n"), ("cpu/cpu.cfs_period_us", "100000\n")], "", Some(2)),
+        (&[("a/b/cpu.max", "max 100000"), ("a/cpu.max", "300000 100000")], "0::/a/b\n", Some(3)),
         (
-            &[
-                ("cpu/cpu.cfs_quota_us", "-1\n"),
-                ("cpu/cpu.cfs_period_us", "100000\n"),
-            ],
-            "",
-            None,
-        ),
-        (
-            &[
-                ("cpu/cpu.cfs_quota_us", "250000\n"),
-                ("cpu/cpu.cfs_period_us", "100000\n"),
-            ],
-            "",
-            Some(2),
-        ),
-        (
-            &[
-                ("a/b/cpu.max", "max 100000"),
-                ("a/cpu.max", "300000 100000"),
-            ],
-            "0::/a/b\n",
-            Some(3),
-        ),
-        (
-            &[
-                ("cpu,cpuacct/x/cpu.cfs_quota_us", "100000"),
-                ("cpu,cpuacct/x/cpu.cfs_period_us", "50000"),
-            ],
+            &[("cpu,cpuacct/x/cpu.cfs_quota_us", "100000"), ("cpu,cpuacct/x/cpu.cfs_period_us", "50000")],
             "4:cpu,cpuacct:/x\n",
             Some(2),
         ),
@@ -196,11 +156,7 @@ fn default_count_respects_the_quota() {
     for (files, membership, quota) in cases {
         let (_folder, limits) = limits(files, membership, 64);
         let expected = quota.map_or(affinity, |quota| quota.min(affinity));
-        assert_eq!(
-            default_threads(&limits),
-            expected,
-            "{files:?} {membership:?}"
-        );
+        assert_eq!(default_threads(&limits), expected, "{files:?} {membership:?}");
     }
 }
 
@@ -229,12 +185,7 @@ fn limits(files: &[(&str, &str)], membership: &str, cores: usize) -> (tempfile::
     write(limits.membership.clone(), membership);
     for cpu in 0..2 * cores {
         let siblings = format!("{},{}\n", cpu % cores, cpu % cores + cores);
-        write(
-            limits
-                .processors
-                .join(format!("cpu{cpu}/topology/core_cpus_list")),
-            &siblings,
-        );
+        write(limits.processors.join(format!("cpu{cpu}/topology/core_cpus_list")), &siblings);
     }
     (folder, limits)
 }

@@ -66,11 +66,11 @@ pub enum HubError {
         /// Each command tried, with why it does not serve.
         tried: Vec<String>,
     },
-    /// pip could not reach its package index.
+    /// The package index or hub could not be reached.
     #[error(
         "{what} could not be downloaded: this machine seems to be offline, or a proxy or the \
-         package index does not answer ({attempts} attempts). Check the connection or pip's \
-         configuration, then pull again. Last message: {detail}"
+         server does not answer ({attempts} attempts). Check the connection and the proxy or pip \
+         settings, then pull again. Last message: {detail}"
     )]
     Offline {
         /// What was being fetched.

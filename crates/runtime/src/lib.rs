@@ -1,12 +1,31 @@
 //! The execution engine: binds tokeniser, model, device and token choice into one generation pipeline.
+//!
+//! [`Engine`] is the front door; [`LogitProducer`] is the contract beneath it, and [`run_raw_completion`] the
+//! loop over it. This crate prints nothing and reads no environment variable.
 #![forbid(unsafe_code)]
 
 mod checkpoint;
+mod config;
+mod engine;
 mod error;
+mod machine;
+mod perplexity;
 mod producer;
+mod raw_completion;
 mod real_forward;
+mod scripted;
+mod token_sink;
 
 pub use checkpoint::{ModelFiles, Recommended};
+pub use config::GenerationConfig;
+pub use engine::{DeviceKind, Engine, OpenOptions, OpenReport, mebibytes};
 pub use error::{ProducerError, RuntimeError};
+pub use machine::Machine;
+pub use perplexity::{Comparison, Perplexity, all_logits, compare, perplexity};
 pub use producer::{LogitProducer, ScriptedLogitProducer, Want};
+pub use raw_completion::{
+    Generation, Progress, RawDecodeResult, StopReason, run_raw_completion, run_raw_completion_chunked,
+};
 pub use real_forward::RealForwardRunner;
+pub use scripted::{VOCAB as SCRIPTED_VOCAB, byte_tokenizer};
+pub use tokenizer::Message;

@@ -49,27 +49,18 @@ fn d_ids_equal_those_of_llama_cpp() {
     );
 }
 
-/// Text comes back from its ids, except where a vocabulary lacks a byte or composes.
+/// Text comes back from its ids, except where a vocabulary lacks a byte, composes, or puts spaces after control tokens.
 #[test]
 fn d_text_comes_back() {
     for (name, family) in families() {
         let tokenizer = Tokenizer::from_vocab(support::vocabulary(&family.vocabulary)).unwrap();
-        let lacking: Vec<char> = (0..3).map(char::from).collect();
-        for text in family
-            .ids
-            .keys()
-            .filter(|text| !text.contains(lacking.as_slice()) && text.is_ascii())
-        {
+        let adds_spaces = family.vocabulary["model"] == "llama";
+        for text in family.ids.keys().filter(|text| text.is_ascii() && !text.contains(['\0', '\x01', '\x02'])) {
             for special in [true, false] {
-                let ids = tokenizer
-                    .encode(
-                        text,
-                        Encode {
-                            special,
-                            bos: false,
-                        },
-                    )
-                    .unwrap();
+                let ids = tokenizer.encode(text, Encode { special, bos: false }).unwrap();
+                if adds_spaces && ids.iter().any(|&id| tokenizer.is_special(id)) {
+                    continue;
+                }
                 assert_eq!(tokenizer.decode(&ids, false), *text, "{name} {ids:?}");
             }
         }

@@ -5,6 +5,48 @@ use std::arch::x86_64::*;
 
 use super::{Avx2, Kernel};
 
+/// An array of eight values of an expression in its index. Unlike `array::from_fn` and `map`, it calls no closure: one with
+/// target features is not always inlined into library functions, which have none.
+macro_rules! eight {
+    ($i:ident => $value:expr) => {
+        [
+            {
+                const $i: usize = 0;
+                $value
+            },
+            {
+                const $i: usize = 1;
+                $value
+            },
+            {
+                const $i: usize = 2;
+                $value
+            },
+            {
+                const $i: usize = 3;
+                $value
+            },
+            {
+                const $i: usize = 4;
+                $value
+            },
+            {
+                const $i: usize = 5;
+                $value
+            },
+            {
+                const $i: usize = 6;
+                $value
+            },
+            {
+                const $i: usize = 7;
+                $value
+            },
+        ]
+    };
+}
+pub(crate) use eight;
+
 /// Runs a computation compiled with AVX2, FMA and F16C.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) fn run<K: Kernel>(kernel: K, token: Avx2) -> K::Output {
@@ -70,22 +112,10 @@ pub(crate) fn transpose(rows: [__m256i; 8]) -> [__m256i; 8] {
     let (cd_lo, cd_hi) = (_mm256_unpacklo_epi32(c, d), _mm256_unpackhi_epi32(c, d));
     let (ef_lo, ef_hi) = (_mm256_unpacklo_epi32(e, f), _mm256_unpackhi_epi32(e, f));
     let (gh_lo, gh_hi) = (_mm256_unpacklo_epi32(g, h), _mm256_unpackhi_epi32(g, h));
-    let (abcd0, abcd1) = (
-        _mm256_unpacklo_epi64(ab_lo, cd_lo),
-        _mm256_unpackhi_epi64(ab_lo, cd_lo),
-    );
-    let (abcd2, abcd3) = (
-        _mm256_unpacklo_epi64(ab_hi, cd_hi),
-        _mm256_unpackhi_epi64(ab_hi, cd_hi),
-    );
-    let (efgh0, efgh1) = (
-        _mm256_unpacklo_epi64(ef_lo, gh_lo),
-        _mm256_unpackhi_epi64(ef_lo, gh_lo),
-    );
-    let (efgh2, efgh3) = (
-        _mm256_unpacklo_epi64(ef_hi, gh_hi),
-        _mm256_unpackhi_epi64(ef_hi, gh_hi),
-    );
+    let (abcd0, abcd1) = (_mm256_unpacklo_epi64(ab_lo, cd_lo), _mm256_unpackhi_epi64(ab_lo, cd_lo));
+    let (abcd2, abcd3) = (_mm256_unpacklo_epi64(ab_hi, cd_hi), _mm256_unpackhi_epi64(ab_hi, cd_hi));
+    let (efgh0, efgh1) = (_mm256_unpacklo_epi64(ef_lo, gh_lo), _mm256_unpackhi_epi64(ef_lo, gh_lo));
+    let (efgh2, efgh3) = (_mm256_unpacklo_epi64(ef_hi, gh_hi), _mm256_unpackhi_epi64(ef_hi, gh_hi));
     [
         _mm256_permute2x128_si256::<0x20>(abcd0, efgh0),
         _mm256_permute2x128_si256::<0x20>(abcd1, efgh1),
@@ -105,8 +135,5 @@ pub(crate) fn sum_each(vectors: [__m256i; 8]) -> __m256i {
     let [a, b, c, d, e, f, g, h] = vectors;
     let abcd = _mm256_hadd_epi32(_mm256_hadd_epi32(a, b), _mm256_hadd_epi32(c, d));
     let efgh = _mm256_hadd_epi32(_mm256_hadd_epi32(e, f), _mm256_hadd_epi32(g, h));
-    _mm256_add_epi32(
-        _mm256_permute2x128_si256::<0x20>(abcd, efgh),
-        _mm256_permute2x128_si256::<0x31>(abcd, efgh),
-    )
+    _mm256_add_epi32(_mm256_permute2x128_si256::<0x20>(abcd, efgh), _mm256_permute2x128_si256::<0x31>(abcd, efgh))
 }

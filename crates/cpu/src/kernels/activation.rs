@@ -39,11 +39,7 @@ pub struct Activations {
 impl Activations {
     /// Room for `rows` rows of `width` values without a further allocation.
     pub fn with_capacity(rows: usize, width: usize) -> Self {
-        Self {
-            blocks: Vec::with_capacity(rows * width.div_ceil(BLOCK)),
-            rows: 0,
-            width: 0,
-        }
+        Self { blocks: Vec::with_capacity(rows * width.div_ceil(BLOCK)), rows: 0, width: 0 }
     }
 
     /// The number of rows.
@@ -68,9 +64,8 @@ impl Activations {
     /// If `x` is not a whole number of rows.
     pub fn quantise(&mut self, isa: Isa, x: &[f32], width: usize) {
         self.resize(x, width);
-        for (row, blocks) in x
-            .chunks_exact(width.max(1))
-            .zip(self.blocks.chunks_exact_mut(width.div_ceil(BLOCK).max(1)))
+        for (row, blocks) in
+            x.chunks_exact(width.max(1)).zip(self.blocks.chunks_exact_mut(width.div_ceil(BLOCK).max(1)))
         {
             quantise_row(isa, row, blocks);
         }
@@ -94,13 +89,8 @@ impl Activations {
     fn resize(&mut self, x: &[f32], width: usize) {
         self.rows = if width == 0 { 0 } else { x.len() / width };
         self.width = width;
-        assert_eq!(
-            x.len(),
-            self.rows * width,
-            "activations are whole rows of {width}"
-        );
-        self.blocks
-            .resize(self.rows * width.div_ceil(BLOCK), Block::default());
+        assert_eq!(x.len(), self.rows * width, "activations are whole rows of {width}");
+        self.blocks.resize(self.rows * width.div_ceil(BLOCK), Block::default());
     }
 }
 
@@ -109,11 +99,7 @@ impl Activations {
 /// # Panics
 /// If there are not `x.len() / 32` blocks, rounded up.
 pub fn quantise_row(isa: Isa, x: &[f32], blocks: &mut [Block]) {
-    assert_eq!(
-        blocks.len(),
-        x.len().div_ceil(BLOCK),
-        "one block for each 32 values"
-    );
+    assert_eq!(blocks.len(), x.len().div_ceil(BLOCK), "one block for each 32 values");
     isa.run(QuantiseRow { x, blocks });
 }
 
@@ -150,11 +136,7 @@ fn quantise_block(x: &[f32; BLOCK]) -> Block {
     let amax = f32::from_bits(amax_bits as u32);
     let scale = amax / 127.0;
     if !amax.is_finite() {
-        return Block {
-            scale: f32::NAN,
-            scaled_sum: f32::NAN,
-            ..Block::default()
-        };
+        return Block { scale: f32::NAN, scaled_sum: f32::NAN, ..Block::default() };
     }
     if scale < f32::MIN_POSITIVE {
         return Block::default();
@@ -162,10 +144,7 @@ fn quantise_block(x: &[f32; BLOCK]) -> Block {
     let inverse = 127.0 / amax;
     // Adding 1.5 · 2²³ rounds to an integer, ties to even, and leaves it in the low bits.
     const ROUND: f32 = 12_582_912.0;
-    let mut block = Block {
-        scale,
-        ..Block::default()
-    };
+    let mut block = Block { scale, ..Block::default() };
     for (code, value) in block.codes.iter_mut().zip(x) {
         *code = (value * inverse + ROUND).to_bits() as i8;
     }

@@ -49,25 +49,11 @@ impl<'a> Stored<'a> {
 pub fn scores(isa: Isa, q: &[f32], keys: Stored<'_>, out: &mut [f32]) {
     let head_dim = keys.len() / KEYS;
     assert_eq!(keys.len(), head_dim * KEYS, "keys are whole rows of {KEYS}");
-    assert_eq!(
-        q.len() * KEYS,
-        out.len() * head_dim,
-        "a score for each head and key"
-    );
+    assert_eq!(q.len() * KEYS, out.len() * head_dim, "a score for each head and key");
     let out = out.as_chunks_mut::<KEYS>().0;
     match keys {
-        Stored::F32(keys) => isa.run(Scores {
-            q,
-            keys,
-            head_dim,
-            out,
-        }),
-        Stored::F16(keys) => isa.run(Scores {
-            q,
-            keys,
-            head_dim,
-            out,
-        }),
+        Stored::F32(keys) => isa.run(Scores { q, keys, head_dim, out }),
+        Stored::F16(keys) => isa.run(Scores { q, keys, head_dim, out }),
     }
 }
 
@@ -78,29 +64,12 @@ pub fn scores(isa: Isa, q: &[f32], keys: Stored<'_>, out: &mut [f32]) {
 /// If the lengths do not agree.
 pub fn add_weighted(isa: Isa, p: &[f32], values: Stored<'_>, head_dim: usize, out: &mut [f32]) {
     let keys = values.len() / head_dim;
-    assert!(
-        keys <= KEYS && values.len() == keys * head_dim,
-        "at most {KEYS} values of {head_dim}"
-    );
-    assert_eq!(
-        p.len() * head_dim,
-        out.len() * KEYS,
-        "a row of {KEYS} weights for each output"
-    );
+    assert!(keys <= KEYS && values.len() == keys * head_dim, "at most {KEYS} values of {head_dim}");
+    assert_eq!(p.len() * head_dim, out.len() * KEYS, "a row of {KEYS} weights for each output");
     let p = p.as_chunks::<KEYS>().0;
     match values {
-        Stored::F32(values) => isa.run(Weighted {
-            p,
-            values,
-            head_dim,
-            out,
-        }),
-        Stored::F16(values) => isa.run(Weighted {
-            p,
-            values,
-            head_dim,
-            out,
-        }),
+        Stored::F32(values) => isa.run(Weighted { p, values, head_dim, out }),
+        Stored::F16(values) => isa.run(Weighted { p, values, head_dim, out }),
     }
 }
 
@@ -166,12 +135,7 @@ impl<E: Element> Kernel for Scores<'_, E> {
         let (pairs, last) = self.out.as_chunks_mut::<HEADS>();
         let q = |head: usize| &self.q[head * self.head_dim..][..self.head_dim];
         for (pair, out) in pairs.iter_mut().enumerate() {
-            heads(
-                widen,
-                std::array::from_fn::<_, HEADS, _>(|i| q(pair * HEADS + i)),
-                keys,
-                out,
-            );
+            heads(widen, std::array::from_fn::<_, HEADS, _>(|i| q(pair * HEADS + i)), keys, out);
         }
         if let Some(out) = last.first_chunk_mut::<1>() {
             heads(widen, [q(pairs.len() * HEADS)], keys, out);
@@ -215,14 +179,12 @@ impl<E: Element> Kernel for Weighted<'_, E> {
         for (p, out) in self.p.iter().zip(self.out.chunks_exact_mut(self.head_dim)) {
             let whole = self.head_dim / LANES * LANES;
             for start in (0..whole).step_by(LANES) {
-                let out: &mut [f32; LANES] = (&mut out[start..start + LANES])
-                    .try_into()
-                    .expect("a slice of that length");
+                let out: &mut [f32; LANES] =
+                    (&mut out[start..start + LANES]).try_into().expect("a slice of that length");
                 let mut acc = widen_lanes::<f32, W>(widen, out);
                 for (key, p) in p[..keys].iter().enumerate() {
-                    let values = self.values[key * self.head_dim + start..]
-                        .first_chunk::<LANES>()
-                        .expect("a whole row");
+                    let values =
+                        self.values[key * self.head_dim + start..].first_chunk::<LANES>().expect("a whole row");
                     add_lanes(&mut acc, *p, &widen_lanes(widen, values));
                 }
                 out.copy_from_slice(acc.as_flattened());

@@ -35,10 +35,7 @@ fn nearest_integer(x: f32) -> (f32, i32) {
     // Adding 1.5 · 2²³ rounds and leaves the integer in the low bits.
     const ROUND: f32 = 12_582_912.0;
     let rounded = x + ROUND;
-    (
-        rounded - ROUND,
-        (rounded.to_bits() as i32).wrapping_sub(ROUND.to_bits() as i32),
-    )
+    (rounded - ROUND, (rounded.to_bits() as i32).wrapping_sub(ROUND.to_bits() as i32))
 }
 
 #[inline(always)]
@@ -154,13 +151,7 @@ fn map(isa: Isa, x: &mut [f32], f: impl Fn(f32) -> f32) {
 }
 
 fn zip(isa: Isa, a: &[f32], b: &[f32], out: &mut [f32], f: impl Fn(f32, f32) -> f32) {
-    assert!(
-        a.len() == out.len() && b.len() == out.len(),
-        "slices of {}, {} and {}",
-        a.len(),
-        b.len(),
-        out.len()
-    );
+    assert!(a.len() == out.len() && b.len() == out.len(), "slices of {}, {} and {}", a.len(), b.len(), out.len());
     isa.run(Zip([a, b], out, f));
 }
 
@@ -322,9 +313,7 @@ pub fn sum_of_squares(isa: Isa, x: &[f32]) -> f32 {
         type Output = f32;
         #[inline(always)]
         fn run<W: Widen>(self, _: W) -> f32 {
-            fold(chains(self.0, 0.0, |acc, x| x.mul_add(x, acc)), |a, b| {
-                a + b
-            })
+            fold(chains(self.0, 0.0, |acc, x| x.mul_add(x, acc)), |a, b| a + b)
         }
     }
     isa.run(SumOfSquares(x))
@@ -352,11 +341,7 @@ pub fn softmax(isa: Isa, x: &mut [f32]) {
 /// # Panics
 /// If the lengths differ.
 pub fn rms_norm(isa: Isa, x: &[f32], weight: Option<&[f32]>, eps: f32, out: &mut [f32]) {
-    assert_eq!(
-        x.len(),
-        out.len(),
-        "a row has the same length before and after the norm"
-    );
+    assert_eq!(x.len(), out.len(), "a row has the same length before and after the norm");
     let factor = rms_factor(isa, x, eps);
     match weight {
         Some(weight) => zip(isa, x, weight, out, |x, weight| x * factor * weight),

@@ -43,11 +43,7 @@ fn physical_cores(processors: &Path) -> Option<usize> {
         if number.is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit())) {
             let topology = entry.path().join("topology");
             let siblings = ["core_cpus_list", "thread_siblings_list"];
-            cores.extend(
-                siblings
-                    .iter()
-                    .find_map(|file| std::fs::read_to_string(topology.join(file)).ok()),
-            );
+            cores.extend(siblings.iter().find_map(|file| std::fs::read_to_string(topology.join(file)).ok()));
         }
     }
     (!cores.is_empty()).then_some(cores.len())
@@ -88,10 +84,7 @@ fn quota_v2(group: &Path) -> Option<usize> {
 
 fn quota_v1(group: &Path) -> Option<usize> {
     let read = |file| std::fs::read_to_string(group.join(file)).ok();
-    whole(
-        read("cpu.cfs_quota_us")?.trim(),
-        read("cpu.cfs_period_us")?.trim(),
-    )
+    whole(read("cpu.cfs_quota_us")?.trim(), read("cpu.cfs_period_us")?.trim())
 }
 
 /// Quota over period, rounded down; `None` where either is no positive number ("max", -1).

@@ -110,12 +110,7 @@ impl Pool {
             }
         }
         let useful = workers.len().min(cores.saturating_sub(1).max(1));
-        Self {
-            shared,
-            workers,
-            useful,
-            caller: Mutex::new(()),
-        }
+        Self { shared, workers, useful, caller: Mutex::new(()) }
     }
 
     /// The number of threads, the caller among them: worker numbers are below it.
@@ -146,23 +141,14 @@ impl Pool {
         // unwind before all tasks have finished.
         let erased = unsafe { std::mem::transmute::<&Task<'_>, &'static Task<'static>>(task) };
         // SAFETY: this thread holds the turn and no task is unclaimed or unfinished, so nobody reads the job now.
-        unsafe {
-            *shared.job.get() = Some(Job {
-                task: erased,
-                tasks,
-            })
-        };
+        unsafe { *shared.job.get() = Some(Job { task: erased, tasks }) };
         shared.placement.note_caller();
         shared.unfinished.store(tasks, Ordering::Relaxed);
         shared.unclaimed.store(tasks, Ordering::SeqCst);
         self.wake(tasks - 1);
         shared.drain(0);
         shared.wait_until_finished();
-        let panic = shared
-            .panic
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let panic = shared.panic.lock().unwrap_or_else(PoisonError::into_inner).take();
         drop(turn);
         if let Some(panic) = panic {
             resume_unwind(panic);
@@ -173,11 +159,7 @@ impl Pool {
     ///
     /// # Panics
     /// As [`Pool::run`].
-    pub fn run_tiles<T: Send>(
-        &self,
-        tiles: Tiles<'_, T>,
-        task: &(dyn Fn(usize, TileMut<'_, T>) + Sync),
-    ) {
+    pub fn run_tiles<T: Send>(&self, tiles: Tiles<'_, T>, task: &(dyn Fn(usize, TileMut<'_, T>) + Sync)) {
         let tiles = &tiles;
         self.run(tiles.len(), &|index, _worker| {
             // SAFETY: the pool runs each index once, and `tiles`, which borrows the buffer, is consumed by this run.
@@ -216,9 +198,7 @@ impl Drop for Pool {
 
 impl std::fmt::Debug for Pool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Pool")
-            .field("threads", &self.threads())
-            .finish()
+        f.debug_struct("Pool").field("threads", &self.threads()).finish()
     }
 }
 
@@ -248,10 +228,7 @@ impl Shared {
         let mut guard = lock(&self.sleep);
         self.sleepers.fetch_add(1, Ordering::SeqCst);
         while self.unclaimed.load(Ordering::SeqCst) == 0 && !self.stop.load(Ordering::SeqCst) {
-            guard = self
-                .wake
-                .wait(guard)
-                .unwrap_or_else(PoisonError::into_inner);
+            guard = self.wake.wait(guard).unwrap_or_else(PoisonError::into_inner);
         }
         self.sleepers.fetch_sub(1, Ordering::SeqCst);
     }
@@ -261,12 +238,7 @@ impl Shared {
         let mut any = false;
         let mut left = self.unclaimed.load(Ordering::Acquire);
         while left != 0 {
-            match self.unclaimed.compare_exchange_weak(
-                left,
-                left - 1,
-                Ordering::AcqRel,
-                Ordering::Acquire,
-            ) {
+            match self.unclaimed.compare_exchange_weak(left, left - 1, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => {
                     self.run_claimed(left, worker);
                     any = true;
@@ -287,14 +259,9 @@ impl Shared {
         let result = catch_unwind(AssertUnwindSafe(|| task(job.tasks - left, worker)));
         RUNNING.set(outer);
         if let Err(panic) = result {
-            self.panic
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .get_or_insert(panic);
+            self.panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(panic);
         }
-        if self.unfinished.fetch_sub(1, Ordering::SeqCst) == 1
-            && self.caller_sleeps.load(Ordering::SeqCst)
-        {
+        if self.unfinished.fetch_sub(1, Ordering::SeqCst) == 1 && self.caller_sleeps.load(Ordering::SeqCst) {
             let _finish = lock(&self.finish);
             self.finished.notify_one();
         }
@@ -310,10 +277,7 @@ impl Shared {
         let mut guard = lock(&self.finish);
         self.caller_sleeps.store(true, Ordering::SeqCst);
         while self.unfinished.load(Ordering::SeqCst) != 0 {
-            guard = self
-                .finished
-                .wait(guard)
-                .unwrap_or_else(PoisonError::into_inner);
+            guard = self.finished.wait(guard).unwrap_or_else(PoisonError::into_inner);
         }
         self.caller_sleeps.store(false, Ordering::SeqCst);
     }

@@ -18,10 +18,7 @@ impl Placement {
     /// For a pool of this many threads.
     pub(super) fn new(threads: usize) -> Self {
         let allowed = mask::Mask::of_this_thread().filter(|mask| threads <= mask.len());
-        Self {
-            allowed,
-            caller: AtomicUsize::new(usize::MAX),
-        }
+        Self { allowed, caller: AtomicUsize::new(usize::MAX) }
     }
 
     /// Notes the caller's processor.
@@ -62,8 +59,7 @@ mod mask {
             // SAFETY: an all-zero `cpu_set_t` is a valid empty set.
             let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
             // SAFETY: the set is ours and of the size given; 0 is this thread.
-            let result =
-                unsafe { libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &mut set) };
+            let result = unsafe { libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &mut set) };
             (result == 0).then_some(Self(set))
         }
 

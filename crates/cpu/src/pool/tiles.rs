@@ -56,28 +56,10 @@ impl<'a, T> Tiles<'a, T> {
     ///
     /// # Panics
     /// If the buffer is not `rows * width` long or a side of the tile is 0.
-    pub fn blocks(
-        out: &'a mut [T],
-        [rows, width]: [usize; 2],
-        [tile_rows, tile_width]: [usize; 2],
-    ) -> Self {
-        assert_eq!(
-            Some(out.len()),
-            rows.checked_mul(width),
-            "the buffer is {rows} rows of {width}"
-        );
-        assert!(
-            tile_rows > 0 && tile_width > 0,
-            "a tile has at least one row and one column"
-        );
-        Self {
-            start: out.as_mut_ptr(),
-            rows,
-            width,
-            tile_rows,
-            tile_width,
-            buffer: PhantomData,
-        }
+    pub fn blocks(out: &'a mut [T], [rows, width]: [usize; 2], [tile_rows, tile_width]: [usize; 2]) -> Self {
+        assert_eq!(Some(out.len()), rows.checked_mul(width), "the buffer is {rows} rows of {width}");
+        assert!(tile_rows > 0 && tile_width > 0, "a tile has at least one row and one column");
+        Self { start: out.as_mut_ptr(), rows, width, tile_rows, tile_width, buffer: PhantomData }
     }
 
     /// The number of tiles.
@@ -94,15 +76,7 @@ impl<'a, T> Tiles<'a, T> {
     pub fn whole(out: &'a mut [T], rows: usize, width: usize) -> TileMut<'a, T> {
         let tiles = Self::blocks(out, [rows, width], [rows.max(1), width.max(1)]);
         let (start, stride) = (tiles.start, tiles.width);
-        TileMut {
-            start,
-            stride,
-            first_row: 0,
-            rows,
-            first_col: 0,
-            cols: width,
-            buffer: PhantomData,
-        }
+        TileMut { start, stride, first_row: 0, rows, first_col: 0, cols: width, buffer: PhantomData }
     }
 
     /// # Safety

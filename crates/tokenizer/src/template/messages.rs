@@ -134,7 +134,7 @@ pub(crate) fn context(
         "add_generation_prompt".into(),
         request.add_generation_prompt.into(),
     ));
-    Ok((variables.into_iter().collect(), size))
+    Ok((Value::from_pairs(variables), size))
 }
 
 fn message_fields(

@@ -108,8 +108,8 @@ def main():
             for text, ids in json.load(open(known)).items():
                 assert oracle.ids(text, True) == ids, (family, text)
             for text in texts(specials):
-                # llama.cpp never composes; these two models' own tokenizers do.
-                if family in ("qwen2", "qwen3_5") and unicodedata.normalize("NFC", text) != text:
+                # llama.cpp never composes; the own tokenizers of these models do.
+                if vocab["pre"] in ("qwen2", "qwen35") and unicodedata.normalize("NFC", text) != text:
                     continue
                 ids = oracle.ids(text, True)
                 if ids is not None:

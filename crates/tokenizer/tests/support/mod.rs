@@ -5,7 +5,7 @@ use foundation::TokenId;
 use turbospark_tokenizer::GgufVocab;
 
 /// A vocabulary from the fields of a fixture.
-pub fn vocabulary(json: &serde_json::Value) -> GgufVocab {
+pub(crate) fn vocabulary(json: &serde_json::Value) -> GgufVocab {
     let text = |key: &str| json[key].as_str().map(str::to_owned);
     let texts = |key: &str| -> Vec<String> {
         serde_json::from_value(json[key].clone()).unwrap_or_default()
@@ -28,7 +28,7 @@ pub fn vocabulary(json: &serde_json::Value) -> GgufVocab {
 }
 
 /// Ids 0-255 are the bytes; 256 `<bos>`, 257 `<eos>`, 258 and 259 the ChatML pair, 260-263 think and tool-call tags.
-pub fn byte_vocabulary() -> GgufVocab {
+pub(crate) fn byte_vocabulary() -> GgufVocab {
     let letter = |byte: u32| match byte {
         0x21..=0x7E | 0xA1..=0xAC | 0xAE..=0xFF => byte,
         0x00..=0x20 => 0x100 + byte,
@@ -63,7 +63,7 @@ pub fn byte_vocabulary() -> GgufVocab {
 }
 
 /// 0 `<unk>`, 1 `<s>`, 2 `</s>`, 3 `▁Hello`, 4 `▁world`, 5 `!`, 6 `▁`, 7+b the byte b, 263 a piece that only looks like a byte.
-pub fn spm_vocabulary() -> GgufVocab {
+pub(crate) fn spm_vocabulary() -> GgufVocab {
     let mut tokens: Vec<String> = ["<unk>", "<s>", "</s>", "▁Hello", "▁world", "!", "▁"]
         .map(str::to_owned)
         .into();
@@ -86,6 +86,6 @@ pub fn spm_vocabulary() -> GgufVocab {
 }
 
 /// Token ids from numbers.
-pub fn ids(numbers: &[u32]) -> Vec<TokenId> {
+pub(crate) fn ids(numbers: &[u32]) -> Vec<TokenId> {
     numbers.iter().copied().map(TokenId).collect()
 }

@@ -16,6 +16,7 @@ use std::ops::Range;
 use super::Matrix;
 use super::layout::{Layout, Min};
 use crate::isa::Avx2;
+use crate::isa::avx2::eight;
 use crate::kernels::activation::{Activations, Block};
 use crate::pool::TileMut;
 use codes::Codes;
@@ -46,18 +47,13 @@ pub(super) fn matmul<L: Codes<B>, const B: usize>(
 /// The blocks of eight outputs from `first` on; past the last output, that one again.
 #[inline]
 fn eight_rows<'a, const B: usize>(w: &Matrix<'a>, first: usize, last: usize) -> [&'a [[u8; B]]; 8] {
-    std::array::from_fn(|i| w.row((first + i).min(last)).as_chunks::<B>().0)
+    eight!(I => w.row((first + I).min(last)).as_chunks::<B>().0)
 }
 
 /// Ends a part: takes the offset from the sums of `code · factor · a`, and adds the part to the accumulators.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn add_part<L: Layout<B>, const B: usize>(
-    acc: __m256,
-    sum: __m256i,
-    part: &Part,
-    a: &Block,
-) -> __m256 {
+fn add_part<L: Layout<B>, const B: usize>(acc: __m256, sum: __m256i, part: &Part, a: &Block) -> __m256 {
     let half_sums = _mm256_set1_epi32(bytemuck::cast(a.sums));
     let sum = match L::OFFSET {
         0 => sum,
@@ -68,11 +64,7 @@ fn add_part<L: Layout<B>, const B: usize>(
         offset => _mm256_sub_epi32(sum, _mm256_madd_epi16(_mm256_set1_epi16(offset), half_sums)),
     };
     let a_scale = _mm256_set1_ps(a.scale);
-    let acc = _mm256_fmadd_ps(
-        _mm256_mul_ps(part.scale, a_scale),
-        _mm256_cvtepi32_ps(sum),
-        acc,
-    );
+    let acc = _mm256_fmadd_ps(_mm256_mul_ps(part.scale, a_scale), _mm256_cvtepi32_ps(sum), acc);
     match L::MIN {
         Min::None => acc,
         Min::Part => _mm256_fmadd_ps(part.min, _mm256_set1_ps(a.scaled_sum), acc),

@@ -12,13 +12,7 @@ use crate::pool::TileMut;
 /// Elements widened at a time: a multiple of every block length.
 pub(super) const CHUNK: usize = 256;
 
-pub(super) fn matmul(
-    isa: Isa,
-    w: &Matrix<'_>,
-    outputs: Range<usize>,
-    x: &[f32],
-    out: &mut TileMut<'_>,
-) {
+pub(super) fn matmul(isa: Isa, w: &Matrix<'_>, outputs: Range<usize>, x: &[f32], out: &mut TileMut<'_>) {
     #[cfg(target_arch = "x86_64")]
     if let Some(token) = isa.avx2() {
         return super::avx2::float::matmul(token, w, outputs, x, out);
@@ -39,10 +33,7 @@ fn scalar(w: &Matrix<'_>, outputs: Range<usize>, x: &[f32], out: &mut TileMut<'_
             for row in 0..out.rows() {
                 let x = &x[row * w.cols + start..][..widened.len()];
                 let acc = &mut out.row_mut(row)[column];
-                *acc = widened
-                    .iter()
-                    .zip(x)
-                    .fold(*acc, |acc, (w, x)| w.mul_add(*x, acc));
+                *acc = widened.iter().zip(x).fold(*acc, |acc, (w, x)| w.mul_add(*x, acc));
             }
         }
     }
@@ -72,7 +63,6 @@ pub(super) fn widen(dtype: DType, bytes: &[u8], out: &mut [f32]) {
                 *out = half::bf16::from_le_bytes(*bytes).to_f32_const();
             }
         }
-        _ => weights::block::dequantise(dtype, bytes, out)
-            .expect("whole blocks of a type that can be converted"),
+        _ => weights::block::dequantise(dtype, bytes, out).expect("whole blocks of a type that can be converted"),
     }
 }

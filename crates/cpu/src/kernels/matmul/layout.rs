@@ -86,9 +86,7 @@ fn u16_at<const B: usize>(block: &[u8; B], at: usize) -> u16 {
 /// Part of a block, as an array.
 #[inline(always)]
 pub(super) fn bytes_at<const N: usize, const B: usize>(block: &[u8; B], at: usize) -> &[u8; N] {
-    block[at..]
-        .first_chunk()
-        .expect("a field lies inside its block")
+    block[at..].first_chunk().expect("a field lies inside its block")
 }
 
 /// Codes stored as nibbles: the low nibbles are the first half of the part, the high ones the second.

@@ -88,13 +88,7 @@ pub fn wants_quantised(dtype: DType) -> bool {
 ///
 /// # Panics
 /// If the sizes of matrix, input and tile do not agree, or the input has not the form that [`wants_quantised`] says.
-pub fn matmul(
-    isa: Isa,
-    w: &Matrix<'_>,
-    outputs: Range<usize>,
-    x: &Input<'_>,
-    out: &mut TileMut<'_>,
-) {
+pub fn matmul(isa: Isa, w: &Matrix<'_>, outputs: Range<usize>, x: &Input<'_>, out: &mut TileMut<'_>) {
     assert_eq!(
         w.cols % w.dtype.block_len(),
         0,
@@ -102,46 +96,21 @@ pub fn matmul(
         w.cols,
         w.dtype
     );
-    assert_eq!(
-        w.bytes.len(),
-        w.rows * w.row_bytes(),
-        "the bytes of a {}×{} matrix of {:?}",
-        w.rows,
-        w.cols,
-        w.dtype
-    );
+    assert_eq!(w.bytes.len(), w.rows * w.row_bytes(), "the bytes of a {}×{} matrix of {:?}", w.rows, w.cols, w.dtype);
     assert!(outputs.end <= w.rows, "outputs {outputs:?} of {}", w.rows);
-    assert_eq!(
-        x.width(),
-        w.cols,
-        "the width of the activations is that of the matrix"
-    );
-    assert_eq!(
-        (out.rows(), out.cols()),
-        (x.rows(), outputs.len()),
-        "the tile has a row for each activation row"
-    );
+    assert_eq!(x.width(), w.cols, "the width of the activations is that of the matrix");
+    assert_eq!((out.rows(), out.cols()), (x.rows(), outputs.len()), "the tile has a row for each activation row");
     match *x {
         Input::Quantised(x) => integer(isa, w, outputs, x, out),
         Input::F32 { x, width, .. } => {
-            assert!(
-                !wants_quantised(w.dtype),
-                "{:?} weights take quantised activations",
-                w.dtype
-            );
+            assert!(!wants_quantised(w.dtype), "{:?} weights take quantised activations", w.dtype);
             assert_eq!(x.len(), out.rows() * width, "the input is whole rows");
             float::matmul(isa, w, outputs, x, out);
         }
     }
 }
 
-fn integer(
-    isa: Isa,
-    w: &Matrix<'_>,
-    outputs: Range<usize>,
-    x: &Activations,
-    out: &mut TileMut<'_>,
-) {
+fn integer(isa: Isa, w: &Matrix<'_>, outputs: Range<usize>, x: &Activations, out: &mut TileMut<'_>) {
     #[cfg(target_arch = "x86_64")]
     if let Some(token) = isa.avx2() {
         return layout::with_layout!(w.dtype, L => avx2::matmul::<L, _>(token, w, outputs, x, out), else not_integer(w.dtype));

@@ -47,30 +47,16 @@ fn unpack<L: Layout<B>, const B: usize>(block: &[u8; B], head: &Head, part: usiz
         Unit::Exponent => halved_power(head.unit),
     };
     let pair = |values: &[i8; 16]| [2 * part, 2 * part + 1].map(|half| i32::from(values[half]));
-    let (factors, minima) = if L::HALVES {
-        (pair(&head.factors), pair(&head.minima))
-    } else {
-        ([1; 2], [1; 2])
-    };
+    let (factors, minima) = if L::HALVES { (pair(&head.factors), pair(&head.minima)) } else { ([1; 2], [1; 2]) };
     let scaled = L::PARTS > 1 && !L::HALVES;
-    let scale = if scaled {
-        unit * f32::from(head.factors[part])
-    } else {
-        unit
-    };
+    let scale = if scaled { unit * f32::from(head.factors[part]) } else { unit };
     let min = match L::MIN {
         Min::None => 0.0,
         Min::Part if scaled => -(f16(head.min_unit) * f32::from(head.minima[part])),
         Min::Part => f16(head.min_unit),
         Min::Halves => -f16(head.min_unit),
     };
-    Part {
-        codes: L::codes(block, part),
-        factors,
-        minima,
-        scale,
-        min,
-    }
+    Part { codes: L::codes(block, part), factors, minima, scale, min }
 }
 
 /// `2^(exponent − 128)`, where the smallest two are subnormal.
@@ -87,11 +73,7 @@ fn add_part<L: Layout<B>, const B: usize>(acc: f32, part: &Part, a: &Block) -> f
     for half in 0..2 {
         let mut dot = 0;
         for i in 16 * half..16 * (half + 1) {
-            let code = if unsigned {
-                i32::from(part.codes[i] as u8)
-            } else {
-                i32::from(part.codes[i])
-            };
+            let code = if unsigned { i32::from(part.codes[i] as u8) } else { i32::from(part.codes[i]) };
             dot += (code - i32::from(L::OFFSET)) * i32::from(a.codes[i]);
         }
         sum += part.factors[half] * dot;

@@ -29,54 +29,24 @@ macro_rules! codes {
 
 codes!(Q4_0, 18, |block, part| split_nibbles(bytes_at(block, 2)));
 codes!(Q4_1, 20, |block, part| split_nibbles(bytes_at(block, 4)));
-codes!(Q5_0, 22, |block, part| with_fifth_bits(
-    bytes_at(block, 2),
-    bytes_at(block, 6)
-));
-codes!(Q5_1, 24, |block, part| with_fifth_bits(
-    bytes_at(block, 4),
-    bytes_at(block, 8)
-));
+codes!(Q5_0, 22, |block, part| with_fifth_bits(bytes_at(block, 2), bytes_at(block, 6)));
+codes!(Q5_1, 24, |block, part| with_fifth_bits(bytes_at(block, 4), bytes_at(block, 8)));
 codes!(Q8_0, 34, |block, part| load32(bytes_at(block, 2)));
-codes!(Iq4Nl, 18, |block, part| look_up(
-    &layout::IQ4,
-    split_nibbles(bytes_at(block, 2))
-));
-codes!(Iq4Xs, 136, |block, part| look_up(
-    &layout::IQ4,
-    split_nibbles(bytes_at(block, 8 + 16 * part))
-));
-codes!(Mxfp4, 17, |block, part| look_up(
-    &layout::FP4,
-    split_nibbles(bytes_at(block, 1))
-));
-codes!(Q2K, 84, |block, part| bits::<3>(
-    load32(bytes_at(block, 16 + part / 4 * 32)),
-    part % 4 * 2
-));
+codes!(Iq4Nl, 18, |block, part| look_up(&layout::IQ4, split_nibbles(bytes_at(block, 2))));
+codes!(Iq4Xs, 136, |block, part| look_up(&layout::IQ4, split_nibbles(bytes_at(block, 8 + 16 * part))));
+codes!(Mxfp4, 17, |block, part| look_up(&layout::FP4, split_nibbles(bytes_at(block, 1))));
+codes!(Q2K, 84, |block, part| bits::<3>(load32(bytes_at(block, 16 + part / 4 * 32)), part % 4 * 2));
 codes!(Q3K, 110, |block, part| {
     let low = bits::<3>(load32(bytes_at(block, 32 + part / 4 * 32)), part % 4 * 2);
-    _mm256_or_si256(
-        low,
-        _mm256_slli_epi16::<2>(bits::<1>(load32(bytes_at(block, 0)), part)),
-    )
+    _mm256_or_si256(low, _mm256_slli_epi16::<2>(bits::<1>(load32(bytes_at(block, 0)), part)))
 });
-codes!(Q4K, 144, |block, part| bits::<15>(
-    load32(bytes_at(block, 16 + part / 2 * 32)),
-    part % 2 * 4
-));
+codes!(Q4K, 144, |block, part| bits::<15>(load32(bytes_at(block, 16 + part / 2 * 32)), part % 2 * 4));
 codes!(Q5K, 176, |block, part| {
     let low = bits::<15>(load32(bytes_at(block, 48 + part / 2 * 32)), part % 2 * 4);
-    _mm256_or_si256(
-        low,
-        _mm256_slli_epi16::<4>(bits::<1>(load32(bytes_at(block, 16)), part)),
-    )
+    _mm256_or_si256(low, _mm256_slli_epi16::<4>(bits::<1>(load32(bytes_at(block, 16)), part)))
 });
 codes!(Q6K, 210, |block, part| {
-    let low = bits::<15>(
-        load32(bytes_at(block, part / 4 * 64 + part % 2 * 32)),
-        part % 4 / 2 * 4,
-    );
+    let low = bits::<15>(load32(bytes_at(block, part / 4 * 64 + part % 2 * 32)), part % 4 / 2 * 4);
     let high = bits::<3>(load32(bytes_at(block, 128 + part / 4 * 32)), part % 4 * 2);
     _mm256_or_si256(low, _mm256_slli_epi16::<4>(high))
 });
@@ -101,12 +71,7 @@ fn split_nibbles(packed: &[u8; 16]) -> __m256i {
 #[target_feature(enable = "avx2,fma,f16c")]
 fn with_fifth_bits(fifth: &[u8; 4], packed: &[u8; 16]) -> __m256i {
     let fifth = _mm256_set1_epi32(i32::from_le_bytes(*fifth));
-    let spread = _mm256_setr_epi64x(
-        0,
-        0x0101_0101_0101_0101,
-        0x0202_0202_0202_0202,
-        0x0303_0303_0303_0303,
-    );
+    let spread = _mm256_setr_epi64x(0, 0x0101_0101_0101_0101, 0x0202_0202_0202_0202, 0x0303_0303_0303_0303);
     let bit = _mm256_set1_epi64x(0x8040_2010_0804_0201_u64 as i64);
     let selected = _mm256_and_si256(_mm256_shuffle_epi8(fifth, spread), bit);
     let set = _mm256_and_si256(_mm256_cmpeq_epi8(selected, bit), _mm256_set1_epi8(16));

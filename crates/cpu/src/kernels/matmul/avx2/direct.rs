@@ -8,7 +8,7 @@ use super::super::layout::Layout;
 use super::codes::Codes;
 use super::head::{self, Part};
 use super::{add_part, eight_rows};
-use crate::isa::avx2::{load32, store, sum_each};
+use crate::isa::avx2::{eight, load32, store, sum_each};
 use crate::kernels::activation::{Activations, Block};
 use crate::pool::TileMut;
 
@@ -40,14 +40,13 @@ fn eight_outputs<L: Codes<B>, const B: usize, const R: usize>(
 ) -> [__m256; R] {
     let mut acc = [_mm256_setzero_ps(); R];
     let count = rows[0].len();
-    let rows = rows.map(|row| &row[..count]);
-    let activations = activations.map(|row| &row[..count * L::PARTS]);
+    let rows = eight!(I => &rows[I][..count]);
     for number in 0..count {
-        let blocks = rows.map(|row| &row[number]);
+        let blocks = eight!(I => &rows[I][number]);
         let parts = head::read::<L, B>(blocks);
         for (index, part) in parts[..L::PARTS].iter().enumerate() {
             // SAFETY: this function has the features that `unpack` asks for.
-            let codes = blocks.map(|block| unsafe { L::unpack(block, index) });
+            let codes = eight!(I => unsafe { L::unpack(blocks[I], index) });
             for (acc, row) in acc.iter_mut().zip(&activations) {
                 let a = &row[number * L::PARTS + index];
                 let sum = dot::<L, B>(codes, part, load32(bytemuck::cast_ref(&a.codes)));
@@ -64,12 +63,8 @@ fn eight_outputs<L: Codes<B>, const B: usize, const R: usize>(
 fn dot<L: Layout<B>, const B: usize>(codes: [__m256i; 8], part: &Part, a: __m256i) -> __m256i {
     let ones = _mm256_set1_epi16(1);
     // Puts the two halves' factors of the output in lane 0 of a vector where the halves of the codes are.
-    let spread = _mm256_setr_epi64x(
-        0x0100_0100_0100_0100,
-        0x0100_0100_0100_0100,
-        0x0302_0302_0302_0302,
-        0x0302_0302_0302_0302,
-    );
+    let spread =
+        _mm256_setr_epi64x(0x0100_0100_0100_0100, 0x0100_0100_0100_0100, 0x0302_0302_0302_0302, 0x0302_0302_0302_0302);
     let mut sums = [_mm256_setzero_si256(); 8];
     for (output, (sum, codes)) in sums.iter_mut().zip(codes).enumerate() {
         let pairs = match L::GREATEST {

@@ -9,7 +9,7 @@ use weights::DType;
 use super::super::Matrix;
 use super::super::float::{CHUNK, elements, widen};
 use crate::isa::Avx2;
-use crate::isa::avx2::{load, load16, load32, store, transpose};
+use crate::isa::avx2::{eight, load, load16, load32, store, transpose};
 use crate::pool::TileMut;
 
 /// Outputs in a panel, as vectors of eight.
@@ -24,13 +24,7 @@ const GROUP: usize = 6;
 type Panel = [[__m256; VECTORS]; CHUNK];
 type Acc = [[f32; 8]; VECTORS];
 
-pub(in super::super) fn matmul(
-    _: Avx2,
-    w: &Matrix<'_>,
-    outputs: Range<usize>,
-    x: &[f32],
-    out: &mut TileMut<'_>,
-) {
+pub(in super::super) fn matmul(_: Avx2, w: &Matrix<'_>, outputs: Range<usize>, x: &[f32], out: &mut TileMut<'_>) {
     // SAFETY: the token proves that the features are there.
     unsafe { with_features(w, outputs, x, out) }
 }
@@ -70,50 +64,76 @@ fn fill(panel: &mut Panel, w: &Matrix<'_>, outputs: Range<usize>, range: Range<u
             elements(w, output, range.start, range.len())
         });
         match w.dtype {
-            DType::F32 => transpose_into(panel, vector, rows, range.len(), |bytes: &[u8; 32]| {
-                _mm256_castsi256_ps(load32(bytes))
-            }),
-            DType::F16 => transpose_into(panel, vector, rows, range.len(), |bytes: &[u8; 16]| {
-                _mm256_cvtph_ps(load16(bytes))
-            }),
-            DType::BF16 => transpose_into(panel, vector, rows, range.len(), |bytes: &[u8; 16]| {
-                _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(load16(
-                    bytes,
-                ))))
-            }),
+            DType::F32 => transpose_into::<F32, 32>(panel, vector, rows, range.len()),
+            DType::F16 => transpose_into::<F16, 16>(panel, vector, rows, range.len()),
+            DType::BF16 => transpose_into::<Bf16, 16>(panel, vector, rows, range.len()),
             dtype => {
                 let mut widened = [[0_f32; CHUNK]; 8];
                 for (to, from) in widened.iter_mut().zip(rows) {
                     widen(dtype, from, &mut to[..range.len()]);
                 }
-                let rows = widened
-                    .each_ref()
-                    .map(|row| bytemuck::cast_slice(&row[..range.len()]));
-                transpose_into(panel, vector, rows, range.len(), |bytes: &[u8; 32]| {
-                    _mm256_castsi256_ps(load32(bytes))
-                });
+                let rows = widened.each_ref().map(|row| bytemuck::cast_slice(&row[..range.len()]));
+                transpose_into::<F32, 32>(panel, vector, rows, range.len());
             }
         }
     }
 }
 
-/// Reads eight elements of each row at a time (`N` bytes) and stores them by element.
+/// A float type of which eight elements take `N` bytes.
+trait Float<const N: usize> {
+    /// Reads eight elements as f32.
+    ///
+    /// # Safety
+    /// The machine must have AVX2 and F16C.
+    unsafe fn read(bytes: &[u8; N]) -> __m256;
+}
+
+struct F32;
+struct F16;
+struct Bf16;
+
+impl Float<32> for F32 {
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    unsafe fn read(bytes: &[u8; 32]) -> __m256 {
+        _mm256_castsi256_ps(load32(bytes))
+    }
+}
+
+impl Float<16> for F16 {
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    unsafe fn read(bytes: &[u8; 16]) -> __m256 {
+        _mm256_cvtph_ps(load16(bytes))
+    }
+}
+
+impl Float<16> for Bf16 {
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    unsafe fn read(bytes: &[u8; 16]) -> __m256 {
+        _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(load16(bytes))))
+    }
+}
+
+/// Reads eight elements of each row.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn transpose_into<const N: usize>(
-    panel: &mut Panel,
-    vector: usize,
-    rows: [&[u8]; 8],
-    count: usize,
-    read: impl Fn(&[u8; N]) -> __m256,
-) {
-    let turn =
-        |eight: [&[u8; N]; 8]| transpose(eight.map(|bytes| _mm256_castps_si256(read(bytes))));
-    let whole = rows.map(|row| &row.as_chunks::<N>().0[..count / 8]);
+fn turn<F: Float<N>, const N: usize>(rows: [&[u8; N]; 8]) -> [__m256; 8] {
+    // SAFETY: this function has the features that `read` asks for.
+    let turned = transpose(eight!(I => _mm256_castps_si256(unsafe { F::read(rows[I]) })));
+    eight!(I => _mm256_castsi256_ps(turned[I]))
+}
+
+/// Widens rows and stores them by element.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn transpose_into<F: Float<N>, const N: usize>(panel: &mut Panel, vector: usize, rows: [&[u8]; 8], count: usize) {
+    let whole = eight!(I => &rows[I].as_chunks::<N>().0[..count / 8]);
     let (eights, tail) = panel[..count].as_chunks_mut::<8>();
     for (number, to) in eights.iter_mut().enumerate() {
-        for (to, from) in to.iter_mut().zip(turn(whole.map(|row| &row[number]))) {
-            to[vector] = _mm256_castsi256_ps(from);
+        for (to, from) in to.iter_mut().zip(turn::<F, N>(eight!(I => &whole[I][number]))) {
+            to[vector] = from;
         }
     }
     if !tail.is_empty() {
@@ -122,8 +142,8 @@ fn transpose_into<const N: usize>(
             let from = from.as_chunks::<N>().1;
             to[..from.len()].copy_from_slice(from);
         }
-        for (to, from) in tail.iter_mut().zip(turn(padded.each_ref())) {
-            to[vector] = _mm256_castsi256_ps(from);
+        for (to, from) in tail.iter_mut().zip(turn::<F, N>(padded.each_ref())) {
+            to[vector] = from;
         }
     }
 }
@@ -132,37 +152,42 @@ fn transpose_into<const N: usize>(
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 fn multiply(panel: &[[__m256; VECTORS]], x: &[f32], width: usize, start: usize, acc: &mut [Acc]) {
-    let row = |row: usize| &x[row * width + start..][..panel.len()];
+    let mut x = &x[start..];
     let (groups, rest) = acc.as_chunks_mut::<GROUP>();
-    let done = groups.len() * GROUP;
-    for (number, acc) in groups.iter_mut().enumerate() {
-        group::<GROUP>(panel, std::array::from_fn(|i| row(number * GROUP + i)), acc);
+    for acc in groups {
+        group::<GROUP>(panel, x, width, acc);
+        x = x.get(GROUP * width..).unwrap_or_default();
     }
     let (pairs, last) = rest.as_chunks_mut::<2>();
-    let odd = done + pairs.len() * 2;
-    for (number, acc) in pairs.iter_mut().enumerate() {
-        group::<2>(
-            panel,
-            std::array::from_fn(|i| row(done + number * 2 + i)),
-            acc,
-        );
+    for acc in pairs {
+        group::<2>(panel, x, width, acc);
+        x = x.get(2 * width..).unwrap_or_default();
     }
     if let Some(acc) = last.first_chunk_mut() {
-        group::<1>(panel, [row(odd)], acc);
+        group::<1>(panel, x, width, acc);
     }
 }
 
+/// As [`multiply`], for the first `R` rows.
 #[target_feature(enable = "avx2,fma,f16c")]
-fn group<const R: usize>(panel: &[[__m256; VECTORS]], rows: [&[f32]; R], acc: &mut [Acc; R]) {
-    let rows = rows.map(|row| &row[..panel.len()]);
-    let mut sums = acc.map(|acc| acc.map(|acc| load(&acc)));
+fn group<const R: usize>(panel: &[[__m256; VECTORS]], x: &[f32], width: usize, acc: &mut [Acc; R]) {
+    let mut rows = [x; R];
+    let mut sums = [[_mm256_setzero_ps(); VECTORS]; R];
+    for (number, (row, (sums, acc))) in rows.iter_mut().zip(sums.iter_mut().zip(&*acc)).enumerate() {
+        *row = &x[number * width..][..panel.len()];
+        for (sum, acc) in sums.iter_mut().zip(acc) {
+            *sum = load(acc);
+        }
+    }
     for (index, w) in panel.iter().enumerate() {
-        for (sums, row) in sums.iter_mut().zip(rows) {
+        for (sums, row) in sums.iter_mut().zip(&rows) {
             let x = _mm256_set1_ps(row[index]);
             for (sum, w) in sums.iter_mut().zip(w) {
                 *sum = _mm256_fmadd_ps(*w, x, *sum);
             }
         }
     }
-    *acc = sums.map(|sums| sums.map(|sum| store(sum)));
+    for (acc, sum) in acc.as_flattened_mut().iter_mut().zip(sums.as_flattened()) {
+        *acc = store(*sum);
+    }
 }

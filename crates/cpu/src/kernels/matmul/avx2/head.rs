@@ -2,9 +2,9 @@
 
 use std::arch::x86_64::*;
 
-use super::super::layout::{Head, Layout, Min, Unit};
+use super::super::layout::{Layout, Min, Unit};
 use super::super::scalar::halved_power;
-use crate::isa::avx2::{load, widen_to_vector};
+use crate::isa::avx2::{eight, load, widen_to_vector};
 
 /// What a 32-element part of eight outputs has beside its codes.
 #[derive(Clone, Copy)]
@@ -25,12 +25,7 @@ impl Part {
     #[target_feature(enable = "avx2,fma,f16c")]
     pub(super) fn zero() -> Self {
         let (zero, none) = (_mm256_setzero_ps(), _mm256_setzero_si256());
-        Self {
-            scale: zero,
-            min: zero,
-            factors: none,
-            minima: none,
-        }
+        Self { scale: zero, min: zero, factors: none, minima: none }
     }
 }
 
@@ -38,40 +33,34 @@ impl Part {
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) fn read<L: Layout<B>, const B: usize>(blocks: [&[u8; B]; 8]) -> [Part; 8] {
-    let heads = blocks.map(|block| L::head(block));
+    let heads = eight!(I => L::head(blocks[I]));
     let unit = match L::UNIT {
-        Unit::F16 => widen_to_vector(&heads.map(|head| head.unit)),
-        Unit::Exponent => load(&heads.map(|head| halved_power(head.unit))),
+        Unit::F16 => widen_to_vector(&eight!(I => heads[I].unit)),
+        Unit::Exponent => load(&eight!(I => halved_power(heads[I].unit))),
     };
-    let mut parts = [Part {
-        scale: unit,
-        ..Part::zero()
-    }; 8];
+    let mut parts = [Part { scale: unit, ..Part::zero() }; 8];
     if L::MIN != Min::None {
-        let min = widen_to_vector(&heads.map(|head| head.min_unit));
+        let min = widen_to_vector(&eight!(I => heads[I].min_unit));
         let signed = if L::PARTS > 1 { negate(min) } else { min };
         for part in &mut parts[..L::PARTS] {
             part.min = signed;
         }
     }
     if L::HALVES {
-        for (part, factors) in parts.iter_mut().zip(pairs(heads.map(|head| head.factors))) {
+        for (part, factors) in parts.iter_mut().zip(pairs(eight!(I => heads[I].factors))) {
             part.factors = factors;
         }
         if L::MIN == Min::Halves {
-            for (part, minima) in parts.iter_mut().zip(pairs(heads.map(|head| head.minima))) {
+            for (part, minima) in parts.iter_mut().zip(pairs(eight!(I => heads[I].minima))) {
                 part.minima = minima;
             }
         }
     } else if L::PARTS > 1 {
-        for (part, factor) in parts
-            .iter_mut()
-            .zip(floats(heads.map(|head: Head| head.factors)))
-        {
+        for (part, factor) in parts.iter_mut().zip(floats(eight!(I => heads[I].factors))) {
             part.scale = _mm256_mul_ps(unit, factor);
         }
         if L::MIN == Min::Part {
-            for (part, minimum) in parts.iter_mut().zip(floats(heads.map(|head| head.minima))) {
+            for (part, minimum) in parts.iter_mut().zip(floats(eight!(I => heads[I].minima))) {
                 part.min = _mm256_mul_ps(part.min, minimum);
             }
         }
@@ -89,8 +78,8 @@ fn negate(values: __m256) -> __m256 {
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 fn floats(rows: [[i8; 16]; 8]) -> [__m256; 8] {
-    let [a, b, c, d, e, f, g, h] = rows.map(|row| {
-        let [first, _]: [i64; 2] = bytemuck::cast(row);
+    let [a, b, c, d, e, f, g, h] = eight!(I => {
+        let [first, _]: [i64; 2] = bytemuck::cast(rows[I]);
         _mm_cvtsi64_si128(first)
     });
     let (ab, cd) = (_mm_unpacklo_epi8(a, b), _mm_unpacklo_epi8(c, d));
@@ -103,9 +92,9 @@ fn floats(rows: [[i8; 16]; 8]) -> [__m256; 8] {
         _mm_unpacklo_epi32(abcd4, efgh4),
         _mm_unpackhi_epi32(abcd4, efgh4),
     ];
-    std::array::from_fn(|part| {
-        let two = two_parts[part / 2];
-        let bytes = if part % 2 == 0 {
+    eight!(PART => {
+        let two = two_parts[PART / 2];
+        let bytes = if PART % 2 == 0 {
             two
         } else {
             _mm_unpackhi_epi64(two, two)
@@ -118,28 +107,28 @@ fn floats(rows: [[i8; 16]; 8]) -> [__m256; 8] {
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 fn pairs(rows: [[i8; 16]; 8]) -> [__m256i; 8] {
-    let [a, b, c, d, e, f, g, h] = rows.map(|row| {
-        let [low, high]: [i64; 2] = bytemuck::cast(row);
+    let [a, b, c, d, e, f, g, h] = eight!(I => {
+        let [low, high]: [i64; 2] = bytemuck::cast(rows[I]);
         _mm_set_epi64x(high, low)
     });
-    let merge = |a, b, c, d| {
-        let (ab_lo, ab_hi) = (_mm_unpacklo_epi16(a, b), _mm_unpackhi_epi16(a, b));
-        let (cd_lo, cd_hi) = (_mm_unpacklo_epi16(c, d), _mm_unpackhi_epi16(c, d));
-        [
-            _mm_unpacklo_epi32(ab_lo, cd_lo),
-            _mm_unpackhi_epi32(ab_lo, cd_lo),
-            _mm_unpacklo_epi32(ab_hi, cd_hi),
-            _mm_unpackhi_epi32(ab_hi, cd_hi),
-        ]
-    };
     let (abcd, efgh) = (merge(a, b, c, d), merge(e, f, g, h));
-    std::array::from_fn(|part| {
-        let (first, last) = (abcd[part / 2], efgh[part / 2]);
-        let eight = if part % 2 == 0 {
-            _mm_unpacklo_epi64(first, last)
-        } else {
-            _mm_unpackhi_epi64(first, last)
-        };
+    eight!(PART => {
+        let (first, last) = (abcd[PART / 2], efgh[PART / 2]);
+        let eight = if PART % 2 == 0 { _mm_unpacklo_epi64(first, last) } else { _mm_unpackhi_epi64(first, last) };
         _mm256_cvtepi8_epi16(eight)
     })
+}
+
+/// Interleaves the 16-bit lanes of four vectors.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn merge(a: __m128i, b: __m128i, c: __m128i, d: __m128i) -> [__m128i; 4] {
+    let (ab_lo, ab_hi) = (_mm_unpacklo_epi16(a, b), _mm_unpackhi_epi16(a, b));
+    let (cd_lo, cd_hi) = (_mm_unpacklo_epi16(c, d), _mm_unpackhi_epi16(c, d));
+    [
+        _mm_unpacklo_epi32(ab_lo, cd_lo),
+        _mm_unpackhi_epi32(ab_lo, cd_lo),
+        _mm_unpacklo_epi32(ab_hi, cd_hi),
+        _mm_unpackhi_epi32(ab_hi, cd_hi),
+    ]
 }

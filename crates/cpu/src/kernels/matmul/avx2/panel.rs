@@ -9,7 +9,7 @@ use super::super::layout::Layout;
 use super::codes::Codes;
 use super::head::{self, Part};
 use super::{add_part, eight_rows};
-use crate::isa::avx2::{load, store, transpose};
+use crate::isa::avx2::{eight, load, store, transpose};
 use crate::kernels::activation::{Activations, Block};
 use crate::pool::TileMut;
 
@@ -20,7 +20,7 @@ const PARTS: usize = 32;
 const ROWS: usize = 256;
 
 /// Activation rows computed together.
-const GROUP: usize = 4;
+const GROUP: usize = 6;
 
 /// A run of parts of eight outputs.
 struct Panel {
@@ -36,10 +36,7 @@ pub(super) fn matmul<L: Codes<B>, const B: usize>(
     x: &Activations,
     out: &mut TileMut<'_>,
 ) {
-    let mut panel = Panel {
-        codes: [[_mm256_setzero_si256(); 8]; PARTS],
-        parts: [Part::zero(); PARTS],
-    };
+    let mut panel = Panel { codes: [[_mm256_setzero_si256(); 8]; PARTS], parts: [Part::zero(); PARTS] };
     let mut acc = [[0.0; 8]; ROWS];
     for first in outputs.clone().step_by(8) {
         let blocks = eight_rows::<B>(w, first, outputs.end - 1);
@@ -48,14 +45,8 @@ pub(super) fn matmul<L: Codes<B>, const B: usize>(
             let acc = &mut acc[..ROWS.min(x.rows() - first_row)];
             acc.fill([0.0; 8]);
             for start in (0..blocks[0].len()).step_by(PARTS / L::PARTS) {
-                let count = fill::<L, B>(&mut panel, blocks.map(|row| &row[start..]));
-                multiply::<L, B>(
-                    &panel,
-                    start * L::PARTS..start * L::PARTS + count,
-                    x,
-                    first_row,
-                    acc,
-                );
+                let count = fill::<L, B>(&mut panel, eight!(I => &blocks[I][start..]));
+                multiply::<L, B>(&panel, start * L::PARTS..start * L::PARTS + count, x, first_row, acc);
             }
             for (row, acc) in acc.iter().enumerate() {
                 let out = &mut out.row_mut(first_row + row)[column..];
@@ -71,15 +62,15 @@ pub(super) fn matmul<L: Codes<B>, const B: usize>(
 #[target_feature(enable = "avx2,fma,f16c")]
 fn fill<L: Codes<B>, const B: usize>(panel: &mut Panel, rows: [&[[u8; B]]; 8]) -> usize {
     let count = rows[0].len().min(PARTS / L::PARTS);
-    let rows = rows.map(|row| &row[..count]);
+    let rows = eight!(I => &rows[I][..count]);
     let all_codes = panel.codes.chunks_exact_mut(L::PARTS);
     let all_parts = panel.parts.chunks_exact_mut(L::PARTS);
     for (number, (to_codes, to_parts)) in (0..count).zip(all_codes.zip(all_parts)) {
-        let blocks = rows.map(|row| &row[number]);
+        let blocks = eight!(I => &rows[I][number]);
         to_parts.copy_from_slice(&head::read::<L, B>(blocks)[..L::PARTS]);
         for (part, to) in to_codes.iter_mut().enumerate() {
             // SAFETY: this function has the features that `unpack` asks for.
-            *to = transpose(blocks.map(|block| unsafe { L::unpack(block, part) }));
+            *to = transpose(eight!(I => unsafe { L::unpack(blocks[I], part) }));
         }
     }
     count * L::PARTS
@@ -95,19 +86,25 @@ fn multiply<L: Layout<B>, const B: usize>(
     first_row: usize,
     acc: &mut [[f32; 8]],
 ) {
-    let row = |row: usize| &x.row(first_row + row)[range.clone()];
     let (groups, rest) = acc.as_chunks_mut::<GROUP>();
-    let done = groups.len() * GROUP;
-    for (number, acc) in groups.iter_mut().enumerate() {
-        group::<L, B, GROUP>(panel, std::array::from_fn(|i| row(number * GROUP + i)), acc);
+    let mut row = first_row;
+    for acc in groups {
+        group::<L, B, GROUP>(panel, activations(x, row, &range), acc);
+        row += GROUP;
     }
-    if let Ok(acc) = rest.try_into() {
-        group::<L, B, 3>(panel, std::array::from_fn(|i| row(done + i)), acc);
-    } else if let Ok(acc) = rest.try_into() {
-        group::<L, B, 2>(panel, std::array::from_fn(|i| row(done + i)), acc);
-    } else if let Ok(acc) = rest.try_into() {
-        group::<L, B, 1>(panel, [row(done)], acc);
+    let (pairs, last) = rest.as_chunks_mut::<2>();
+    for acc in pairs {
+        group::<L, B, 2>(panel, activations(x, row, &range), acc);
+        row += 2;
     }
+    if let Some(acc) = last.first_chunk_mut() {
+        group::<L, B, 1>(panel, activations(x, row, &range), acc);
+    }
+}
+
+/// Some parts of `R` rows.
+fn activations<'a, const R: usize>(x: &'a Activations, first: usize, range: &Range<usize>) -> [&'a [Block]; R] {
+    std::array::from_fn(|i| &x.row(first + i)[range.clone()])
 }
 
 /// Steps of four codes whose pair sums fit 16 bits together.
@@ -123,60 +120,48 @@ const fn steps<L: Layout<B>, const B: usize>() -> usize {
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]
-fn group<L: Layout<B>, const B: usize, const R: usize>(
-    panel: &Panel,
-    rows: [&[Block]; R],
-    acc: &mut [[f32; 8]; R],
-) {
+fn group<L: Layout<B>, const B: usize, const R: usize>(panel: &Panel, rows: [&[Block]; R], acc: &mut [[f32; 8]; R]) {
     let steps = const { steps::<L, B>() };
     let count = rows[0].len();
-    let rows = rows.map(|row| &row[..count]);
-    let mut sums = acc.map(|acc| load(&acc));
+    let mut sums = [_mm256_setzero_ps(); R];
+    for (sum, acc) in sums.iter_mut().zip(&*acc) {
+        *sum = load(acc);
+    }
     for (index, (codes, part)) in panel.codes.iter().zip(&panel.parts).take(count).enumerate() {
-        let a = rows.map(|row| &row[index]);
         let mut totals = [_mm256_setzero_si256(); R];
         for run in 0..8 / steps {
             let mut pairs = [_mm256_setzero_si256(); R];
             for step in run * steps..(run + 1) * steps {
-                for (pairs, a) in pairs.iter_mut().zip(a) {
-                    let four = bytemuck::cast_ref::<_, [[i8; 4]; 8]>(&a.codes)[step];
+                for (pairs, row) in pairs.iter_mut().zip(&rows) {
+                    let four = bytemuck::cast_ref::<_, [[i8; 4]; 8]>(&row[index].codes)[step];
                     let four = _mm256_set1_epi32(bytemuck::cast(four));
                     let product = match L::GREATEST {
                         Some(_) => _mm256_maddubs_epi16(codes[step], four),
-                        None => _mm256_maddubs_epi16(
-                            _mm256_abs_epi8(codes[step]),
-                            _mm256_sign_epi8(four, codes[step]),
-                        ),
+                        None => _mm256_maddubs_epi16(_mm256_abs_epi8(codes[step]), _mm256_sign_epi8(four, codes[step])),
                     };
                     *pairs = _mm256_add_epi16(*pairs, product);
                 }
             }
-            let factors = if L::HALVES {
-                half_factors(part, run * steps / 4)
-            } else {
-                _mm256_set1_epi16(1)
-            };
+            let factors = if L::HALVES { half_factors(part, run * steps / 4) } else { _mm256_set1_epi16(1) };
             for (total, pairs) in totals.iter_mut().zip(pairs) {
                 *total = _mm256_add_epi32(*total, _mm256_madd_epi16(pairs, factors));
             }
         }
-        for ((sum, total), a) in sums.iter_mut().zip(totals).zip(a) {
-            *sum = add_part::<L, B>(*sum, total, part, a);
+        for ((sum, total), row) in sums.iter_mut().zip(totals).zip(&rows) {
+            *sum = add_part::<L, B>(*sum, total, part, &row[index]);
         }
     }
-    *acc = sums.map(|sum| store(sum));
+    for (acc, sum) in acc.iter_mut().zip(sums) {
+        *acc = store(sum);
+    }
 }
 
 /// The factors of one half, twice in each 32-bit lane.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 fn half_factors(part: &Part, half: usize) -> __m256i {
-    let first = _mm256_setr_epi64x(
-        0x0504_0504_0100_0100,
-        0x0d0c_0d0c_0908_0908,
-        0x0504_0504_0100_0100,
-        0x0d0c_0d0c_0908_0908,
-    );
+    let first =
+        _mm256_setr_epi64x(0x0504_0504_0100_0100, 0x0d0c_0d0c_0908_0908, 0x0504_0504_0100_0100, 0x0d0c_0d0c_0908_0908);
     let both = _mm256_add_epi8(first, _mm256_set1_epi8(2 * half as i8));
     _mm256_shuffle_epi8(part.factors, both)
 }

@@ -60,11 +60,7 @@ impl Layout<110> for Q3K {
         let first = low & NIBBLES | ((high | high << 30) & PAIRS) << 4;
         let last = low >> 4 & NIBBLES | ((high >> 4 | high >> 6 << 32) & PAIRS) << 4;
         let factors = u128::from(first) | u128::from(last) << 64;
-        Head {
-            unit: u16_at(block, 108),
-            factors: factors.to_le_bytes().map(|byte| byte as i8 - 32),
-            ..Head::default()
-        }
+        Head { unit: u16_at(block, 108), factors: factors.to_le_bytes().map(|byte| byte as i8 - 32), ..Head::default() }
     }
 
     fn codes(block: &[u8; 110], part: usize) -> [i8; 32] {

@@ -29,10 +29,7 @@ impl Layout<18> for Q4_0 {
 
     #[inline(always)]
     fn head(block: &[u8; 18]) -> Head {
-        Head {
-            unit: u16_at(block, 0),
-            ..Head::default()
-        }
+        Head { unit: u16_at(block, 0), ..Head::default() }
     }
 
     fn codes(block: &[u8; 18], _: usize) -> [i8; 32] {
@@ -47,11 +44,7 @@ impl Layout<20> for Q4_1 {
 
     #[inline(always)]
     fn head(block: &[u8; 20]) -> Head {
-        Head {
-            unit: u16_at(block, 0),
-            min_unit: u16_at(block, 2),
-            ..Head::default()
-        }
+        Head { unit: u16_at(block, 0), min_unit: u16_at(block, 2), ..Head::default() }
     }
 
     fn codes(block: &[u8; 20], _: usize) -> [i8; 32] {
@@ -66,10 +59,7 @@ impl Layout<22> for Q5_0 {
 
     #[inline(always)]
     fn head(block: &[u8; 22]) -> Head {
-        Head {
-            unit: u16_at(block, 0),
-            ..Head::default()
-        }
+        Head { unit: u16_at(block, 0), ..Head::default() }
     }
 
     fn codes(block: &[u8; 22], _: usize) -> [i8; 32] {
@@ -84,11 +74,7 @@ impl Layout<24> for Q5_1 {
 
     #[inline(always)]
     fn head(block: &[u8; 24]) -> Head {
-        Head {
-            unit: u16_at(block, 0),
-            min_unit: u16_at(block, 2),
-            ..Head::default()
-        }
+        Head { unit: u16_at(block, 0), min_unit: u16_at(block, 2), ..Head::default() }
     }
 
     fn codes(block: &[u8; 24], _: usize) -> [i8; 32] {
@@ -102,10 +88,7 @@ impl Layout<34> for Q8_0 {
 
     #[inline(always)]
     fn head(block: &[u8; 34]) -> Head {
-        Head {
-            unit: u16_at(block, 0),
-            ..Head::default()
-        }
+        Head { unit: u16_at(block, 0), ..Head::default() }
     }
 
     fn codes(block: &[u8; 34], _: usize) -> [i8; 32] {

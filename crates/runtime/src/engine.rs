@@ -1,0 +1,349 @@
+//! The front door: open a model, chat or complete.
+
+use crate::checkpoint::{ModelFiles, Recommended};
+use crate::config::GenerationConfig;
+use crate::machine::Machine;
+use crate::producer::LogitProducer;
+use crate::raw_completion::{Generation, Progress, RawDecodeResult, run_raw_completion_chunked};
+use crate::real_forward::RealForwardRunner;
+use crate::{RuntimeError, scripted};
+use cpu::CpuDevice;
+use foundation::TokenId;
+use plan::reference::ReferenceDevice;
+use plan::{Budget, Device, KV_BLOCK, KvType, KvTypes, Limits, PlanError, lower_for};
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokenizer::{ChatRequest, CivilTime, Encode, Message, Tokenizer};
+
+/// Which device runs the model.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DeviceKind {
+    /// The CPU's kernels.
+    #[default]
+    Cpu,
+    /// The scalar reference interpreter: slow, and what every other device is measured against.
+    Reference,
+}
+
+impl FromStr for DeviceKind {
+    type Err = RuntimeError;
+
+    fn from_str(text: &str) -> Result<Self, RuntimeError> {
+        match text {
+            "cpu" | "auto" => Ok(Self::Cpu),
+            "reference" => Ok(Self::Reference),
+            other => Err(RuntimeError::UnknownDevice { found: other.to_owned() }),
+        }
+    }
+}
+
+/// How to open a model.
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    /// The device.
+    pub device: DeviceKind,
+    /// Threads; `None`: as many as the machine and the container give.
+    pub threads: Option<usize>,
+    /// Positions of the context; `None`: as trained, or as many as fit.
+    pub context: Option<usize>,
+    /// How keys and values are stored.
+    pub kv: KvTypes,
+    /// Bytes that may be used; `None`: what the machine has free.
+    pub memory: Option<u64>,
+    /// Prompt tokens fed at once.
+    pub prefill_chunk: usize,
+    /// Keep room for the logits of a whole chunk, not of one row.
+    pub all_logits: bool,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        Self {
+            device: DeviceKind::Cpu,
+            threads: None,
+            context: None,
+            kv: KvTypes::both(KvType::F16),
+            memory: None,
+            prefill_chunk: 256,
+            all_logits: false,
+        }
+    }
+}
+
+/// What was decided when a model was opened.
+#[derive(Clone, Debug)]
+pub struct OpenReport {
+    /// Memory, exactly; `None` for a scripted model.
+    pub budget: Option<Budget>,
+    /// What could have been used; `None` where the system does not say.
+    pub available: Option<u64>,
+    /// Positions of the context.
+    pub context: usize,
+    /// Positions the model was trained for.
+    pub trained_context: usize,
+    /// Threads in use.
+    pub threads: usize,
+    /// Time to open, tokenizer included.
+    pub elapsed: Duration,
+    /// Things the user should know.
+    pub notes: Vec<String>,
+}
+
+/// A model ready to generate, for one conversation at a time.
+///
+/// ```no_run
+/// use turbospark_runtime::{Engine, GenerationConfig, Message, OpenOptions};
+///
+/// let mut engine = Engine::open("SmolLM2-135M-Instruct.Q4_1.gguf", &OpenOptions::default())?;
+/// let messages = [Message::user("What is the capital of Japan?")];
+/// let answer = engine.chat(&messages, &GenerationConfig::default(), &mut |_| {})?;
+/// println!("{}", answer.text);
+/// # Ok::<(), turbospark_runtime::RuntimeError>(())
+/// ```
+pub struct Engine {
+    producer: Box<dyn LogitProducer + Send>,
+    tokenizer: Arc<Tokenizer>,
+    report: OpenReport,
+    recommended: Recommended,
+    prefill_chunk: usize,
+}
+
+/// The prefix of a scripted model's name.
+const SCRIPTED: &str = "scripted:";
+
+impl Engine {
+    /// Opens a model: a `.gguf` or `.safetensors` file, a folder, or `scripted:FILE`.
+    pub fn open(model: impl AsRef<OsStr>, options: &OpenOptions) -> Result<Self, RuntimeError> {
+        let started = Instant::now();
+        let model = model.as_ref();
+        let mut engine = match model.to_str().and_then(|m| m.strip_prefix(SCRIPTED)) {
+            Some(script) => Self::open_scripted(Path::new(script), options)?,
+            None => Self::open_files(&PathBuf::from(model), options)?,
+        };
+        engine.report.elapsed = started.elapsed();
+        Ok(engine)
+    }
+
+    fn open_scripted(script: &Path, options: &OpenOptions) -> Result<Self, RuntimeError> {
+        let (producer, tokenizer) = scripted::open(script)?;
+        let context = producer.context();
+        let report = OpenReport {
+            budget: None,
+            available: None,
+            context,
+            trained_context: context,
+            threads: 1,
+            elapsed: Duration::ZERO,
+            notes: Vec::new(),
+        };
+        Ok(Self {
+            producer,
+            tokenizer: Arc::new(tokenizer),
+            report,
+            recommended: Recommended::default(),
+            prefill_chunk: options.prefill_chunk,
+        })
+    }
+
+    fn open_files(path: &Path, options: &OpenOptions) -> Result<Self, RuntimeError> {
+        let files = ModelFiles::open(path)?;
+        // The vocabulary loads beside the weights.
+        let (tokenizer, opened) = std::thread::scope(|scope| {
+            let tokenizer = scope.spawn(|| files.tokenizer());
+            let opened = open_producer(&files, options);
+            let tokenizer = tokenizer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            (tokenizer, opened)
+        });
+        let (tokenizer, (producer, report)) = (tokenizer?, opened?);
+        if tokenizer.vocab_size() > producer.vocab() {
+            let (tokenizer, model) = (tokenizer.vocab_size(), producer.vocab());
+            return Err(RuntimeError::VocabularyMismatch { tokenizer, model });
+        }
+        let recommended = files.recommended();
+        Ok(Self { producer, tokenizer, report, recommended, prefill_chunk: options.prefill_chunk })
+    }
+
+    /// What was decided when the model was opened.
+    pub fn report(&self) -> &OpenReport {
+        &self.report
+    }
+
+    /// Sampling values that came with the model.
+    pub fn recommended(&self) -> Recommended {
+        self.recommended
+    }
+
+    /// The model's vocabulary.
+    pub fn tokenizer(&self) -> &Arc<Tokenizer> {
+        &self.tokenizer
+    }
+
+    /// The model itself.
+    pub fn producer(&mut self) -> &mut (dyn LogitProducer + Send) {
+        &mut *self.producer
+    }
+
+    /// The conversation as tokens, ending where the assistant begins.
+    pub fn chat_tokens(&self, messages: &[Message]) -> Result<Vec<TokenId>, RuntimeError> {
+        if self.tokenizer.chat_template().is_none() {
+            return Err(RuntimeError::NoChatTemplate);
+        }
+        let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let request = ChatRequest {
+            messages: messages.to_vec(),
+            add_generation_prompt: true,
+            now: since_epoch.ok().map(|t| CivilTime::from_unix_seconds(t.as_secs() as i64)),
+            ..ChatRequest::default()
+        };
+        Ok(self.tokenizer.encode_chat(&request)?)
+    }
+
+    /// The assistant's next message.
+    pub fn chat(
+        &mut self,
+        messages: &[Message],
+        config: &GenerationConfig,
+        on_progress: &mut dyn FnMut(Progress),
+    ) -> Result<RawDecodeResult, RuntimeError> {
+        let prompt = self.chat_tokens(messages)?;
+        self.generate(&prompt, config, &|| false, on_progress)
+    }
+
+    /// A raw prompt as tokens: special tokens written in it are recognised, BOS is added if the vocabulary asks.
+    pub fn prompt_tokens(&self, prompt: &str) -> Result<Vec<TokenId>, RuntimeError> {
+        Ok(self.tokenizer.encode(prompt, Encode { special: true, bos: true })?)
+    }
+
+    /// The continuation of a raw prompt.
+    pub fn complete(
+        &mut self,
+        prompt: &str,
+        config: &GenerationConfig,
+        on_progress: &mut dyn FnMut(Progress),
+    ) -> Result<RawDecodeResult, RuntimeError> {
+        let prompt = self.prompt_tokens(prompt)?;
+        let config = GenerationConfig { continues_prompt: true, ..config.clone() };
+        self.generate(&prompt, &config, &|| false, on_progress)
+    }
+
+    /// Generates after a prompt of tokens until a stop, the budget, or `cancel` returns true.
+    ///
+    /// What the prompt shares with the last one is not computed again.
+    pub fn generate(
+        &mut self,
+        prompt: &[TokenId],
+        config: &GenerationConfig,
+        cancel: &dyn Fn() -> bool,
+        on_progress: &mut dyn FnMut(Progress),
+    ) -> Result<RawDecodeResult, RuntimeError> {
+        let generation = Generation {
+            producer: &mut *self.producer,
+            tokenizer: &self.tokenizer,
+            config,
+            chunk: self.prefill_chunk,
+            cancel,
+        };
+        run_raw_completion_chunked(generation, prompt, on_progress)
+    }
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine").field("report", &self.report).finish_non_exhaustive()
+    }
+}
+
+type Opened = (Box<dyn LogitProducer + Send>, OpenReport);
+
+/// Compiles the model for its device within the memory there is.
+pub(crate) fn open_producer(files: &ModelFiles, options: &OpenOptions) -> Result<Opened, RuntimeError> {
+    match options.device {
+        DeviceKind::Cpu => {
+            let device = CpuDevice::new(options.threads);
+            compile(&device, files, options, device.threads())
+        }
+        DeviceKind::Reference => {
+            let kv = KvTypes::both(KvType::F32);
+            compile(&ReferenceDevice, files, &OpenOptions { kv, ..options.clone() }, 1)
+        }
+    }
+}
+
+fn compile<D>(device: &D, files: &ModelFiles, options: &OpenOptions, threads: usize) -> Result<Opened, RuntimeError>
+where
+    D: Device,
+    D::Exec: Send + 'static,
+{
+    let caps = device.caps();
+    if let Some(bad) = [options.kv.k, options.kv.v].into_iter().find(|t| !caps.kv.contains(t)) {
+        let known: Vec<_> = caps.kv.iter().map(ToString::to_string).collect();
+        let (device, found, known) = (caps.device.to_owned(), bad.to_string(), known.join(", "));
+        return Err(PlanError::UnsupportedKv { device, found, known }.into());
+    }
+    let programs = vec![lower_for(&caps, &files.spec, &files.index)?];
+    let available = options.memory.or_else(|| Machine::default().available_memory());
+    let limits = |context: usize| {
+        let rows = options.prefill_chunk.clamp(1, context.max(1));
+        let wanted = if options.all_logits { rows } else { 1 };
+        Limits { wanted, ..Limits::for_context(context, rows, options.kv) }
+    };
+    let budget = |context| device.memory(&programs, &files.weights, &limits(context));
+    let context = choose_context(files.spec.context, options.context, available, &budget)?;
+    let budget = budget(context)?;
+    let exec = device.compile(programs, &files.weights, limits(context))?;
+    let report = OpenReport {
+        budget: Some(budget),
+        available,
+        context,
+        trained_context: files.spec.context,
+        threads,
+        elapsed: Duration::ZERO,
+        notes: files.spec.notes.clone(),
+    };
+    Ok((Box::new(RealForwardRunner::new(exec, context)), report))
+}
+
+/// The context asked for if it fits, else the trained one or as much of it as fits.
+fn choose_context(
+    trained: usize,
+    asked: Option<usize>,
+    available: Option<u64>,
+    budget: &dyn Fn(usize) -> Result<Budget, PlanError>,
+) -> Result<usize, RuntimeError> {
+    if let Some(0) = asked {
+        return Err(RuntimeError::Context { asked: 0, reason: "it must hold at least one token".to_owned() });
+    }
+    if let Some(asked) = asked.filter(|asked| *asked > trained) {
+        let reason = format!("the model was trained for {trained}; ask for at most that");
+        return Err(RuntimeError::Context { asked, reason });
+    }
+    let wanted = asked.unwrap_or(trained);
+    let full = budget(wanted)?;
+    let Some(available) = available else { return Ok(wanted) };
+    if full.total() <= available {
+        return Ok(wanted);
+    }
+    let fits = full.largest_context(available) as usize;
+    if asked.is_none() && fits >= KV_BLOCK {
+        return Ok(fits);
+    }
+    Err(RuntimeError::Memory {
+        needed: mebibytes(full.total()),
+        available: mebibytes(available),
+        arithmetic: format!(
+            "weights {} + cache of {wanted} positions × {} B = {} + activations {}; a context of {fits} would fit",
+            mebibytes(full.weights),
+            full.per_position,
+            mebibytes(full.states),
+            mebibytes(full.slots),
+        ),
+    })
+}
+
+/// Bytes for people.
+pub fn mebibytes(bytes: u64) -> String {
+    format!("{:.1} MiB", bytes as f64 / (1024.0 * 1024.0))
+}

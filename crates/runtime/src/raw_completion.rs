@@ -1,0 +1,232 @@
+//! The generation loop: admission, prefix reuse, chunked prefill, decode, stops.
+
+use crate::config::GenerationConfig;
+use crate::producer::{LogitProducer, Want};
+use crate::token_sink::TokenSink;
+use crate::{ProducerError, RuntimeError};
+use foundation::{LogitValue, TokenId};
+use selection::{History, Scratch, select};
+use std::time::{Duration, Instant};
+use tokenizer::Tokenizer;
+
+/// Why a generation ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StopReason {
+    /// The tokenizer's end-of-text token.
+    Eos,
+    /// Another of the tokenizer's stop tokens: the end of a turn.
+    EndOfTurn,
+    /// One of [`GenerationConfig::extra_stop_tokens`].
+    StopToken,
+    /// One of [`GenerationConfig::stop_strings`].
+    StopString,
+    /// The budget of new tokens, or the end of the context.
+    MaxTokens,
+    /// The caller cancelled.
+    Cancelled,
+}
+
+impl StopReason {
+    /// The reason as one word, for machines.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Eos => "eos",
+            Self::EndOfTurn => "end_of_turn",
+            Self::StopToken => "stop_token",
+            Self::StopString => "stop_string",
+            Self::MaxTokens => "max_tokens",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
+/// What happens during a generation.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Progress {
+    /// Prompt tokens now in the cache, of all; reused ones count.
+    Prefill {
+        /// In the cache.
+        done: usize,
+        /// In the prompt.
+        total: usize,
+    },
+    /// A token was chosen. Its text may be empty: a character is not complete, or a stop string may be.
+    Token {
+        /// Count from 0.
+        index: usize,
+        /// The token.
+        id: TokenId,
+        /// Text that is now certain.
+        delta: String,
+    },
+    /// Text that was held back, released at the end.
+    Tail(String),
+}
+
+/// The record of a finished generation.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RawDecodeResult {
+    /// Everything emitted.
+    pub text: String,
+    /// The generated tokens, without the one that stopped the generation.
+    pub ids: Vec<TokenId>,
+    /// Tokens of the prompt.
+    pub prompt_tokens: usize,
+    /// Tokens chosen, the stopping one included.
+    pub new_tokens: usize,
+    /// Prompt tokens that were in the cache already.
+    pub reused_prefix_tokens: usize,
+    /// Time for the prompt.
+    pub prefill: Duration,
+    /// Time from the first choice to the end.
+    pub decode: Duration,
+    /// Why it ended.
+    pub reason: StopReason,
+    /// The cache's position afterwards.
+    pub kv_position: usize,
+    /// The tokens really in the cache; the last chosen one normally is not.
+    pub kv_backed_token_ids: Vec<TokenId>,
+}
+
+/// Generates after feeding the prompt token by token.
+pub fn run_raw_completion(
+    producer: &mut dyn LogitProducer,
+    tokenizer: &Tokenizer,
+    prompt: &[TokenId],
+    config: &GenerationConfig,
+    on_progress: &mut dyn FnMut(Progress),
+) -> Result<RawDecodeResult, RuntimeError> {
+    Generation { producer, tokenizer, config, chunk: 1, cancel: &|| false }.run(prompt, on_progress)
+}
+
+/// A generation over chunks of the prompt that can be cancelled.
+pub struct Generation<'a> {
+    /// The model.
+    pub producer: &'a mut dyn LogitProducer,
+    /// Its vocabulary.
+    pub tokenizer: &'a Tokenizer,
+    /// What to do.
+    pub config: &'a GenerationConfig,
+    /// Prompt tokens fed at once; 0 counts as 1.
+    pub chunk: usize,
+    /// Asked after every chunk and every token; `true` ends the generation.
+    pub cancel: &'a dyn Fn() -> bool,
+}
+
+/// Generates after feeding the prompt in chunks; the same tokens whatever the chunk.
+pub fn run_raw_completion_chunked(
+    generation: Generation<'_>,
+    prompt: &[TokenId],
+    on_progress: &mut dyn FnMut(Progress),
+) -> Result<RawDecodeResult, RuntimeError> {
+    generation.run(prompt, on_progress)
+}
+
+impl Generation<'_> {
+    fn run(
+        mut self,
+        prompt: &[TokenId],
+        on_progress: &mut dyn FnMut(Progress),
+    ) -> Result<RawDecodeResult, RuntimeError> {
+        let budget = self.admit(prompt)?;
+        let started = Instant::now();
+        let reused = self.reuse_prefix(prompt);
+        let mut logits = vec![0.0; self.producer.vocab()];
+        let complete = self.prefill(prompt, reused, &mut logits, on_progress)?;
+        let prefilled = Instant::now();
+        let mut sink = TokenSink::new(self.tokenizer, self.config, on_progress);
+        let reason = match complete {
+            true => self.decode(prompt, budget, &mut logits, &mut sink)?,
+            false => StopReason::Cancelled,
+        };
+        let (text, ids, new_tokens) = sink.finish();
+        Ok(RawDecodeResult {
+            text,
+            ids,
+            prompt_tokens: prompt.len(),
+            new_tokens,
+            reused_prefix_tokens: reused,
+            prefill: prefilled - started,
+            decode: if complete { prefilled.elapsed() } else { Duration::ZERO },
+            reason,
+            kv_position: self.producer.position(),
+            kv_backed_token_ids: self.producer.fed().to_vec(),
+        })
+    }
+
+    /// Refuses what cannot work before the model sees a token; returns the number of tokens to generate.
+    fn admit(&self, prompt: &[TokenId]) -> Result<usize, RuntimeError> {
+        let (prompt, context) = (prompt.len(), self.producer.context());
+        if prompt == 0 {
+            return Err(RuntimeError::EmptyPrompt);
+        }
+        let new = self.config.max_new_tokens.unwrap_or_else(|| context.saturating_sub(prompt).max(1));
+        if new == 0 {
+            return Err(RuntimeError::ZeroBudget);
+        }
+        let total = prompt.saturating_add(new);
+        if total > context {
+            return Err(RuntimeError::ContextOverflow { prompt, new, total, context });
+        }
+        Ok(new)
+    }
+
+    /// Keeps what the cache shares with the prompt, but always leaves one token to feed.
+    fn reuse_prefix(&mut self, prompt: &[TokenId]) -> usize {
+        let common = self.producer.fed().iter().zip(prompt).take_while(|(a, b)| a == b).count();
+        self.producer.rewind(common.min(prompt.len() - 1))
+    }
+
+    /// Feeds the prompt from `reused` on; false if cancelled.
+    fn prefill(
+        &mut self,
+        prompt: &[TokenId],
+        reused: usize,
+        logits: &mut [LogitValue],
+        on_progress: &mut dyn FnMut(Progress),
+    ) -> Result<bool, ProducerError> {
+        let mut done = reused;
+        while done < prompt.len() {
+            if (self.cancel)() {
+                return Ok(false);
+            }
+            let end = prompt.len().min(done + self.chunk.max(1));
+            if end < prompt.len() {
+                self.producer.produce(&prompt[done..end], Want::Nothing, &mut [])?;
+            } else {
+                self.producer.produce(&prompt[done..end], Want::Last, logits)?;
+            }
+            done = end;
+            on_progress(Progress::Prefill { done, total: prompt.len() });
+        }
+        Ok(!(self.cancel)())
+    }
+
+    fn decode(
+        &mut self,
+        prompt: &[TokenId],
+        budget: usize,
+        logits: &mut [LogitValue],
+        sink: &mut TokenSink<'_>,
+    ) -> Result<StopReason, RuntimeError> {
+        let mut history = History::new();
+        history.push_prompt(prompt);
+        let mut scratch = Scratch::new();
+        for index in 0..budget {
+            let position = (prompt.len() + index) as u64;
+            let id = select(logits, &self.config.shaping, &history, position, &mut scratch)?;
+            if let Some(reason) = sink.commit(id) {
+                return Ok(reason);
+            }
+            history.push(id);
+            if index + 1 == budget {
+                break;
+            }
+            if (self.cancel)() {
+                return Ok(StopReason::Cancelled);
+            }
+            self.producer.produce(&[id], Want::Last, logits)?;
+        }
+        Ok(StopReason::MaxTokens)
+    }
+}
