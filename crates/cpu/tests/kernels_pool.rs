@@ -4,7 +4,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use cpu::pool::{Limits, Pool, Tiles, default_threads};
+use turbospark_cpu::pool::{Limits, Pool, Tiles, default_threads};
+
+/// Names and contents.
+type Files<'a> = &'a [(&'a str, &'a str)];
 
 fn count_runs(pool: &Pool, tasks: usize) {
     let runs: Vec<AtomicUsize> = (0..tasks).map(|_| AtomicUsize::new(0)).collect();
@@ -135,7 +138,7 @@ fn tiles_cover_the_buffer_once() {
 #[test]
 fn default_count_respects_the_quota() {
     // Files of a cgroup tree, and the whole processors they allow.
-    let cases: [(&[(&str, &str)], &str, Option<usize>); 9] = [
+    let cases: [(Files<'_>, &str, Option<usize>); 9] = [
         (&[("cpu.max", "765000 100000\n")], "0::/\n", Some(7)),
         (&[("cpu.max", "max 100000\n")], "0::/\n", None),
         (&[("cpu.max", "50000 100000\n")], "0::/\n", Some(1)),
@@ -168,7 +171,7 @@ fn default_count_is_physical_cores() {
 }
 
 /// A fake tree with two hardware threads for each of `cores` cores.
-fn limits(files: &[(&str, &str)], membership: &str, cores: usize) -> (tempfile::TempDir, Limits) {
+fn limits(files: Files<'_>, membership: &str, cores: usize) -> (tempfile::TempDir, Limits) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let write = |path: std::path::PathBuf, text: &str| {
         std::fs::create_dir_all(path.parent().expect("a file in a folder")).expect("a folder");

@@ -35,8 +35,8 @@ impl Blocks {
         self.holders[block.0 as usize] += 1;
     }
 
-    pub(crate) fn shared(&self, block: BlockId) -> bool {
-        self.holders[block.0 as usize] > 1
+    pub(crate) fn holders(&self, block: BlockId) -> usize {
+        self.holders[block.0 as usize] as usize
     }
 
     pub(crate) fn release(&mut self, block: BlockId) {

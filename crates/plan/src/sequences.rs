@@ -189,40 +189,52 @@ impl<E: Exec> Sequences<E> {
 
     /// Gives every feed blocks of its own to write to; all or none.
     fn reserve(&mut self, feeds: &[Feed<'_>]) -> Result<(), ExecError> {
-        let mut needed = 0;
-        for feed in feeds {
+        let shared = self.shared(feeds)?;
+        let missing = feeds.iter().map(|feed| {
             let state = self.state(feed.sequence)?;
-            let end = (state.position + feed.tokens.len()).div_ceil(KV_BLOCK);
-            needed += end - state.blocks.len() + usize::from(self.must_copy(state));
-        }
-        let free = self.blocks.free();
+            Ok((state.position + feed.tokens.len()).div_ceil(KV_BLOCK) - state.blocks.len())
+        });
+        let missing: Vec<usize> = missing.collect::<Result<_, ExecError>>()?;
+        let (needed, free) = (shared.len() + missing.iter().sum::<usize>(), self.blocks.free());
         if needed > free {
             return Err(ExecError::StateFull { needed, free, total: self.blocks.total(), block: KV_BLOCK });
         }
-        let mut copies = Vec::new();
-        for feed in feeds {
-            let mut state = std::mem::take(self.state_mut(feed.sequence)?);
-            if self.must_copy(&state)
-                && let (Some(last), Some(to)) = (state.blocks.last_mut(), self.blocks.take())
-            {
-                copies.push(StateCopy { from: *last, to });
-                self.blocks.release(std::mem::replace(last, to));
-            }
-            let end = (state.position + feed.tokens.len()).div_ceil(KV_BLOCK);
-            while state.blocks.len() < end {
-                match self.blocks.take() {
-                    Some(block) => state.blocks.push(block),
-                    None => unreachable!("the blocks were counted above"),
-                }
-            }
-            *self.state_mut(feed.sequence)? = state;
+        let copy = |(_, from): &(SequenceId, BlockId)| Some(StateCopy { from: *from, to: self.blocks.take()? });
+        let copies: Vec<StateCopy> = shared.iter().filter_map(copy).collect();
+        if !copies.is_empty()
+            && let Err(error) = self.exec.copy_states(&copies)
+        {
+            copies.iter().for_each(|copy| self.blocks.release(copy.to));
+            return Err(error);
         }
-        if copies.is_empty() { Ok(()) } else { self.exec.copy_states(&copies) }
+        for ((sequence, _), copy) in shared.iter().zip(copies) {
+            if let Some(last) = self.state_mut(*sequence)?.blocks.last_mut() {
+                *last = copy.to;
+            }
+            self.blocks.release(copy.from);
+        }
+        for (feed, missing) in feeds.iter().zip(missing) {
+            let fresh: Vec<BlockId> = (0..missing).filter_map(|_| self.blocks.take()).collect();
+            self.state_mut(feed.sequence)?.blocks.extend(fresh);
+        }
+        Ok(())
     }
 
-    /// Whether the next token would write into a block that somebody else can see.
-    fn must_copy(&self, state: &State) -> bool {
-        state.position % KV_BLOCK != 0 && state.blocks.last().is_some_and(|b| self.blocks.shared(*b))
+    /// The sequences whose next token would be written into a block that somebody else can see, with that block.
+    /// Where only feeds of this run share a block, the last of them keeps it.
+    fn shared(&self, feeds: &[Feed<'_>]) -> Result<Vec<(SequenceId, BlockId)>, ExecError> {
+        let mut shared: Vec<(SequenceId, BlockId)> = Vec::new();
+        for feed in feeds {
+            let state = self.state(feed.sequence)?;
+            let partial = !state.position.is_multiple_of(KV_BLOCK);
+            if let Some(last) = state.blocks.last().filter(|_| partial) {
+                let leaving = shared.iter().filter(|(_, block)| block == last).count();
+                if self.blocks.holders(*last) > leaving + 1 {
+                    shared.push((feed.sequence, *last));
+                }
+            }
+        }
+        Ok(shared)
     }
 
     fn insert(&mut self, state: State) -> SequenceId {

@@ -48,3 +48,53 @@ pub fn nmse(a: &[f32], b: &[f32]) -> f64 {
     let error: f64 = a.iter().zip(b).map(|(a, b)| square(*a as f64 - *b as f64)).sum();
     error / b.iter().map(|b| square(*b as f64)).sum::<f64>()
 }
+
+/// One file of a golden model and the file of its expected values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GoldenFile {
+    /// The model's folder.
+    pub model: &'static str,
+    /// The checkpoint.
+    pub file: &'static str,
+    /// The expected values.
+    pub expected: &'static str,
+}
+
+impl GoldenFile {
+    /// Where the checkpoint is.
+    pub fn path(&self) -> PathBuf {
+        golden(self.model).join(self.file)
+    }
+
+    /// The reference values.
+    pub fn expected(&self) -> Expected {
+        Expected::read(self.model, self.expected)
+    }
+}
+
+/// The families' golden models, in each container they come in.
+pub fn families() -> Vec<GoldenFile> {
+    const MODELS: &[&str] = &["llama", "llama_rope3", "llama_tied", "mistral", "qwen2", "qwen3", "gemma3"];
+    let files = MODELS.iter().flat_map(|model| {
+        // A GGUF file cannot express Mistral's window, so its values come from llama.cpp.
+        let gguf = if *model == "mistral" { "expected-llamacpp.safetensors" } else { "expected.safetensors" };
+        [("model.safetensors", "expected.safetensors"), ("model.gguf", gguf)].map(|(file, expected)| GoldenFile {
+            model,
+            file,
+            expected,
+        })
+    });
+    files.filter(|f| f.path().exists()).collect()
+}
+
+/// One model in each quantised type llama.cpp writes.
+pub fn quantised() -> Vec<GoldenFile> {
+    macro_rules! files {
+        ($($name:literal)*) => {
+            [$((concat!("model-", $name, ".gguf"), concat!("expected-", $name, ".safetensors"))),*]
+        };
+    }
+    files!("F16" "Q4_0" "Q4_1" "Q5_0" "Q5_1" "Q8_0" "Q2_K" "Q3_K_S" "Q4_K_S" "Q5_K_S" "Q6_K" "IQ4_NL" "IQ4_XS" "IQ3_S")
+        .map(|(file, expected)| GoldenFile { model: "llama_k256", file, expected })
+        .to_vec()
+}

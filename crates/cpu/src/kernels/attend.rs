@@ -45,11 +45,7 @@ pub fn contribution(
 ) {
     scores(isa, q, block.keys, weights);
     for (weights, extent) in weights.as_chunks_mut::<KEYS>().0.iter_mut().zip(extents) {
-        *extent = isa.run(Softmax {
-            weights,
-            scale,
-            visible: visible.clone(),
-        });
+        *extent = isa.run(Softmax { weights, scale, visible: visible.clone() });
     }
     output.fill(0.0);
     let values = block.values.first(visible.end * block.head_dim);
@@ -71,11 +67,7 @@ impl Kernel for Softmax<'_> {
         let mut max = f32::NEG_INFINITY;
         for (place, w) in self.weights.iter_mut().enumerate() {
             let seen = place >= self.visible.start && place < self.visible.end;
-            *w = if seen {
-                *w * self.scale
-            } else {
-                f32::NEG_INFINITY
-            };
+            *w = if seen { *w * self.scale } else { f32::NEG_INFINITY };
             max = if *w > max { *w } else { max };
         }
         for w in self.weights.iter_mut() {
@@ -95,16 +87,9 @@ pub fn merge(isa: Isa, into: (&mut Extent, &mut [f32]), extent: Extent, output: 
         #[inline(always)]
         fn run<W: Widen>(self, _: W) {
             let Merge(into, out, extent, output) = self;
-            let max = if extent.max > into.max {
-                extent.max
-            } else {
-                into.max
-            };
+            let max = if extent.max > into.max { extent.max } else { into.max };
             let (a, b) = (exp(into.max - max), exp(extent.max - max));
-            *into = Extent {
-                max,
-                sum: b.mul_add(extent.sum, a * into.sum),
-            };
+            *into = Extent { max, sum: b.mul_add(extent.sum, a * into.sum) };
             for (x, y) in out.iter_mut().zip(output) {
                 *x = b.mul_add(*y, a * *x);
             }

@@ -22,6 +22,7 @@ impl Device for ReferenceDevice {
     }
 
     fn memory(&self, programs: &[Program], _: &Weights, limits: &Limits) -> Result<Budget, PlanError> {
+        limits.check(&self.caps())?;
         let f32s = |n: usize| (n * size_of::<f32>()) as u64;
         let weights = programs.iter().flat_map(|p| &p.weights).map(|w| f32s(w.shape[0] * w.shape[1])).sum();
         let per_position = programs.iter().flat_map(|p| &p.states).map(|s| f32s(2 * s.heads * s.head_dim)).sum();
@@ -30,6 +31,7 @@ impl Device for ReferenceDevice {
     }
 
     fn compile(&self, programs: Vec<Program>, weights: &Weights, limits: Limits) -> Result<ReferenceExec, PlanError> {
+        limits.check(&self.caps())?;
         let programs = programs.into_iter().map(|p| Compiled::new(p, weights, &limits)).collect::<Result<_, _>>()?;
         Ok(ReferenceExec { programs, limits })
     }
@@ -160,7 +162,8 @@ impl Compiled {
                 for row in slots.rows_mut(*x) {
                     let dim = row.len() / heads;
                     for head in row.chunks_mut(dim) {
-                        norm(&head.to_vec(), self.weight(*weight), *eps, head);
+                        let before = head.to_vec();
+                        norm(&before, self.weight(*weight), *eps, head);
                     }
                 }
             }
