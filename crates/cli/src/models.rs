@@ -127,7 +127,11 @@ impl Models {
         let listening = interrupt::listen();
         let options = PullOptions { python: self.python.clone(), cancel: listening.flag(), ..PullOptions::default() };
         let mut progress = PullProgress::new(self.quiet);
-        let installed = fetch(&options, &mut |event| progress.event(event))?;
+        let installed = fetch(&options, &mut |event| progress.event(event)).inspect_err(|error| {
+            if matches!(error, hub::HubError::Cancelled) {
+                output::note(&error.to_string());
+            }
+        })?;
         if !self.quiet {
             output::note(&format!(
                 "{} is at {} ({}; licence {})",

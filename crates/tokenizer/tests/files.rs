@@ -99,7 +99,7 @@ fn d10_a_broken_template_is_reported_but_text_still_works() {
 }
 
 #[test]
-fn d_unusable_vocabularies_are_refused_with_a_reason() {
+fn unusable_vocabularies_are_refused_with_a_reason() {
     let message = |result: Result<Tokenizer, TokenizerError>| result.unwrap_err().to_string();
     let dir = tempfile::tempdir().unwrap();
     assert!(message(Tokenizer::open_dir(dir.path())).contains("tokenizer.json"));

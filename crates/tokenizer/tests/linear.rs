@@ -11,7 +11,7 @@ const MEGABYTE: usize = 1 << 20;
 const LIMIT: Duration = Duration::from_secs(60);
 
 #[test]
-fn d_a_megabyte_is_encoded_and_decoded_in_linear_time() {
+fn a_megabyte_is_encoded_and_decoded_in_linear_time() {
     let texts = [
         "a".repeat(MEGABYTE),
         " ".repeat(MEGABYTE),

@@ -1,5 +1,5 @@
 //! The vocabulary and chat template of SmolLM2-135M-Instruct against llama.cpp and Jinja2
-//! (`data/make_vocabularies.py`). The variable `TURBOSPARK_SMOLLM2` names the GGUF file.
+//! (`data/make_vocabularies.py`).
 
 use foundation::TokenId;
 use std::collections::BTreeMap;
@@ -86,9 +86,6 @@ fn check(path: PathBuf) {
 }
 
 #[test]
-fn d_smollm2_equals_llama_cpp_and_jinja2() {
-    match std::env::var_os("TURBOSPARK_SMOLLM2") {
-        Some(path) => check(path.into()),
-        None => panic!("set TURBOSPARK_SMOLLM2 to the path of SmolLM2-135M-Instruct.Q4_1.gguf"),
-    }
+fn smollm2_equals_llama_cpp_and_jinja2() {
+    check(testkit::smollm2());
 }

@@ -16,7 +16,7 @@ fn families() -> BTreeMap<String, Family> {
 }
 
 #[test]
-fn d_ids_equal_those_of_llama_cpp() {
+fn ids_equal_those_of_llama_cpp() {
     let mut failures = Vec::new();
     let mut checked = 0;
     for (name, family) in families() {
@@ -36,7 +36,7 @@ fn d_ids_equal_those_of_llama_cpp() {
 
 /// Text comes back from its ids, except where a vocabulary lacks a byte, composes, or puts spaces after control tokens.
 #[test]
-fn d_text_comes_back() {
+fn text_comes_back() {
     for (name, family) in families() {
         let tokenizer = Tokenizer::from_vocab(support::vocabulary(&family.vocabulary)).unwrap();
         let adds_spaces = family.vocabulary["model"] == "llama";

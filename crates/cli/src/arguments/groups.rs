@@ -131,7 +131,7 @@ pub(crate) struct GenerationFlags {
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
     /// End the answer before this text; may be given several times
-    #[arg(long, value_name = "TEXT", value_parser = stop_text)]
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true, value_parser = stop_text)]
     pub(crate) stop: Vec<String>,
     /// No progress and no statistics
     #[arg(long)]

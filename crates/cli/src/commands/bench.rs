@@ -23,7 +23,7 @@ use std::time::Instant;
 ///
 /// Every repetition runs all arms in turn, prompts (pp), decoding (tg) and reading a large buffer with all threads,
 /// so that they share whatever else the machine does. The first repetition warms up and does not count. Medians
-/// are printed, in tokens a second.
+/// are printed, in tokens a second; `first_s` is the time of the first token after opening.
 #[derive(Args, Debug)]
 pub(crate) struct Bench {
     #[command(flatten)]
@@ -71,6 +71,9 @@ enum Arm {
 
 impl Bench {
     pub(crate) fn execute(self) -> Result<(), Failure> {
+        if cfg!(debug_assertions) {
+            output::warn("this is a build without optimisation: neither speed nor bandwidth mean anything");
+        }
         let model = self.store.models(self.json)?.locate(self.model.name()?)?;
         let deepest = self.depth.iter().max().copied().unwrap_or(0);
         let longest = self.pp.iter().max().copied().unwrap_or(0);

@@ -4,7 +4,7 @@ use crate::arguments::{HomeFlag, ModelArgument};
 use crate::failure::Failure;
 use crate::output;
 use clap::Args;
-use hub::{HubError, ModelRef};
+use hub::{HubError, ModelRef, catalogue_entry};
 
 /// Remove a pulled model, by its name in `turbospark list` or the hf: reference it was pulled by.
 #[derive(Args, Debug)]
@@ -31,7 +31,12 @@ impl Rm {
                 )));
             }
         };
-        store.remove(&alias)?;
+        store.remove(&alias).map_err(|error| match error {
+            HubError::UnknownAlias { alias, .. } if catalogue_entry(&alias).is_ok() => {
+                Failure::message(format!("{alias} is not pulled; there is nothing to remove"))
+            }
+            other => other.into(),
+        })?;
         output::note(&format!("removed {alias}"));
         Ok(())
     }

@@ -8,6 +8,7 @@ use crate::generate::{Reasoning, Show, generate};
 use crate::models::{DEFAULT_MODEL, Models};
 use crate::{open, output, report};
 use clap::Args;
+use hub::HubError;
 use runtime::{Engine, GenerationConfig, RuntimeError};
 use std::ffi::{OsStr, OsString};
 
@@ -29,7 +30,7 @@ pub(crate) struct Run {
     #[arg(long, value_name = "MODEL")]
     model: Option<OsString>,
     /// The system message
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     system: Option<String>,
     /// Leave out what the model writes between <think> and </think>; otherwise it is dimmed on a terminal
     #[arg(long)]
@@ -55,6 +56,11 @@ enum Input {
     Prompt(String),
 }
 
+/// Whether a word can only be a prompt.
+fn is_prose(word: &str) -> bool {
+    word.trim().is_empty() || word.trim().contains(char::is_whitespace)
+}
+
 impl Run {
     pub(crate) fn execute(self) -> Result<(), Failure> {
         let models = self.store.models(self.generation.quiet)?;
@@ -67,7 +73,8 @@ impl Run {
         if prompt.as_deref().is_some_and(|text| text.trim().is_empty()) {
             return Err(RuntimeError::EmptyPrompt.into());
         }
-        let engine = open::engine(&models.locate(&model)?, &self.open.options(), self.verbose.verbose)?;
+        let path = models.locate(&model).map_err(|failure| self.hint(failure))?;
+        let engine = open::engine(&path, &self.open.options(), self.verbose.verbose)?;
         if engine.tokenizer().chat_template().is_none() {
             return Err(RuntimeError::NoChatTemplate.into());
         }
@@ -97,19 +104,10 @@ impl Run {
             (Some(model), words) => (model, words),
             (None, []) => (DEFAULT_MODEL.as_ref(), &[][..]),
             (None, words @ [first]) if *first == "-" => (DEFAULT_MODEL.as_ref(), words),
-            (None, [first, rest @ ..]) if models.names_a_model(first) => (first, rest),
-            (None, words) if shown.trim().is_empty() || shown.trim().contains(char::is_whitespace) => {
+            (None, words @ [first, ..]) if !models.names_a_model(first) && is_prose(&shown) => {
                 (DEFAULT_MODEL.as_ref(), words)
             }
-            (None, [first, ..]) => {
-                let error = match models.locate(first) {
-                    Err(Failure::Failed(error)) => error,
-                    Err(other) => return Err(other),
-                    Ok(found) => return Ok((found, Input::Session)),
-                };
-                let hint = "for a prompt name the model first: turbospark run smollm2 \"…\"";
-                return Err(Failure::message(format!("{}; {hint}", crate::failure::one_line(&error))));
-            }
+            (None, [first, rest @ ..]) => (first, rest),
         };
         let input = match words {
             [] if self.interactive || output::stdin_is_terminal() => Input::Session,
@@ -124,6 +122,22 @@ impl Run {
             return usage("--json needs a prompt; a session has no single result".to_owned());
         }
         Ok((model.to_owned(), input))
+    }
+
+    /// Who types a prompt in one word should hear how.
+    fn hint(&self, failure: Failure) -> Failure {
+        match failure {
+            Failure::Failed(error)
+                if self.model.is_none()
+                    && matches!(
+                        error.downcast_ref(),
+                        Some(HubError::UnknownAlias { .. } | HubError::BadReference { .. })
+                    ) =>
+            {
+                Failure::message(format!("{error}. A prompt comes after its model: turbospark run smollm2 \"…\""))
+            }
+            other => other,
+        }
     }
 
     fn show(&self) -> Show {

@@ -60,9 +60,8 @@ impl Shape {
             .into_iter()
             .find(|&text| complete(&render(false, text)) || complete(&render(true, text)))
             .unwrap_or(false);
-        let (with_null, with_empty) = (render(true, text_arguments), render(false, text_arguments));
-        let null_content = complete(&with_null) && !with_null.contains("None");
-        Self { null_content: null_content && (!complete(&with_empty) || with_null == with_empty), text_arguments }
+        let with_null = render(true, text_arguments);
+        Self { null_content: complete(&with_null) && !with_null.contains("None"), text_arguments }
     }
 }
 
