@@ -30,6 +30,17 @@ pub(crate) struct Models {
     quiet: bool,
 }
 
+/// What a model's name stands for.
+#[derive(Debug)]
+pub(crate) enum Found {
+    /// A file or folder on disk, or a script.
+    Here(OsString),
+    /// A catalogued model that is not here yet.
+    Catalogued(&'static CatalogueEntry),
+    /// A model of a Hugging Face hub that is not here yet.
+    OnHub(HfRef),
+}
+
 impl HomeFlag {
     /// The folder to use.
     pub(crate) fn folder(&self) -> Result<PathBuf, Failure> {
@@ -51,30 +62,44 @@ impl StoreFlags {
 }
 
 impl Models {
-    /// What `Engine::open` takes for a name, pulled first where it can be.
-    pub(crate) fn locate(&self, name: &OsStr) -> Result<OsString, Failure> {
+    /// What a name stands for; fetches nothing.
+    pub(crate) fn find(&self, name: &OsStr) -> Result<Found, Failure> {
+        let here = |path: &OsStr| Ok(Found::Here(path.to_owned()));
         if is_scripted(name) {
-            return Ok(name.to_owned());
+            return here(name);
         }
         let exists = || !name.is_empty() && Path::new(name).exists();
         let reference = match ModelRef::parse(name) {
-            Err(_) if exists() => return Ok(name.to_owned()),
+            Err(_) if exists() => return here(name),
             other => other?,
         };
-        let path = match &reference {
-            ModelRef::Path(_) => self.store.resolve(&reference)?,
-            ModelRef::Alias(alias) => match (self.store.path(alias), catalogue_entry(alias)) {
-                (Some(path), _) => path,
-                (None, Ok(entry)) => self.pull_entry(entry)?.path,
-                (None, Err(_)) if exists() => name.into(),
-                (None, Err(_)) => self.store.resolve(&reference)?,
+        match reference {
+            ModelRef::Alias(alias) => match (self.store.path(&alias), catalogue_entry(&alias)) {
+                (Some(path), _) => here(path.as_os_str()),
+                (None, Ok(entry)) => Ok(Found::Catalogued(entry)),
+                (None, Err(_)) if exists() => here(name),
+                (None, Err(_)) => here(self.store.resolve(&ModelRef::Alias(alias))?.as_os_str()),
             },
-            ModelRef::Hf(hf) => match self.store.find_hf(hf) {
-                Some(installed) => installed.path,
-                None => self.pull_hf(hf)?.path,
+            ModelRef::Hf(reference) => match self.store.find_hf(&reference) {
+                Some(installed) => here(installed.path.as_os_str()),
+                None => Ok(Found::OnHub(reference)),
             },
-        };
-        Ok(path.into_os_string())
+            path @ ModelRef::Path(_) => here(self.store.resolve(&path)?.as_os_str()),
+        }
+    }
+
+    /// What `Engine::open` takes for a model, pulled first if it is absent.
+    pub(crate) fn fetch(&self, found: Found) -> Result<OsString, Failure> {
+        Ok(match found {
+            Found::Here(path) => path,
+            Found::Catalogued(entry) => self.pull_entry(entry)?.path.into_os_string(),
+            Found::OnHub(reference) => self.pull_hf(&reference)?.path.into_os_string(),
+        })
+    }
+
+    /// Finds and fetches.
+    pub(crate) fn locate(&self, name: &OsStr) -> Result<OsString, Failure> {
+        self.fetch(self.find(name)?)
     }
 
     /// Whether a word is a model rather than the beginning of a prompt.

@@ -90,7 +90,7 @@ fn nested_and_concurrent_runs_finish() {
 }
 
 #[test]
-fn many_threads_cost_little_on_few_cores() {
+fn d57_many_threads_cost_little_on_few_cores() {
     let time = |threads| {
         let pool = Pool::new(threads);
         let work = |_: usize, _: usize| {
@@ -136,7 +136,7 @@ fn tiles_cover_the_buffer_once() {
 }
 
 #[test]
-fn default_count_respects_the_quota() {
+fn d57_default_count_respects_the_quota() {
     // Files of a cgroup tree, and the whole processors they allow.
     let cases: [(Files<'_>, &str, Option<usize>); 9] = [
         (&[("cpu.max", "765000 100000\n")], "0::/\n", Some(7)),
@@ -164,7 +164,7 @@ fn default_count_respects_the_quota() {
 }
 
 #[test]
-fn default_count_is_physical_cores() {
+fn d57_default_count_is_physical_cores() {
     let (_folder, limits) = limits(&[], "", 1);
     assert_eq!(default_threads(&limits), 1);
     assert!(default_threads(&Limits::default()) >= 1);

@@ -115,7 +115,7 @@ fn a_model_in_two_wheels_is_installed_once() {
     assert!(events.contains(&Event::Bytes { done: 301_000, total: Some(301_000) }));
     assert_eq!(events[events.len() - 2..], [Event::Verifying, Event::Done]);
     let store = bench.store();
-    assert_eq!(store.list(), [installed.clone()]);
+    assert_eq!(store.list(), std::slice::from_ref(&installed));
     let reference = ModelRef::parse("tiny").unwrap();
     assert_eq!(store.resolve(&reference).unwrap(), installed.path);
     let names: Vec<_> =

@@ -98,14 +98,14 @@ pub(crate) struct OpenFlags {
 #[derive(Args, Clone, Debug)]
 pub(crate) struct GenerationFlags {
     /// Most tokens to generate [default: until a stop or the end of the context]
-    #[arg(long, value_name = "N", value_parser = positive)]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = positive)]
     pub(crate) max_new: Option<usize>,
     /// 0 takes the best token [default: the model's, else 0.7]
     #[arg(long, value_name = "X", allow_negative_numbers = true,
           value_parser = shaping(|temperature| ShapingOptions { temperature, ..ShapingOptions::default() }))]
     pub(crate) temperature: Option<f32>,
     /// Keep this many candidates; 0 keeps all [default: the model's, else 0]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) top_k: Option<usize>,
     /// Keep this probability mass; 1 keeps all [default: the model's, else 0.95]
     #[arg(long, value_name = "X", allow_negative_numbers = true,
@@ -128,7 +128,7 @@ pub(crate) struct GenerationFlags {
           shaping(|frequency_penalty| ShapingOptions { frequency_penalty, ..ShapingOptions::default() }))]
     pub(crate) frequency_penalty: Option<f32>,
     /// Makes the answer repeatable [default: a fresh one, reported by --verbose and --json]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) seed: Option<u64>,
     /// End the answer before this text; may be given several times
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true, value_parser = stop_text)]

@@ -65,6 +65,7 @@ impl Run {
     pub(crate) fn execute(self) -> Result<(), Failure> {
         let models = self.store.models(self.generation.quiet)?;
         let (model, input) = self.request(&models)?;
+        let found = models.find(&model).map_err(|failure| self.hint(failure))?;
         let prompt = match input {
             Input::Session => None,
             Input::Stdin => Some(standard_input()?),
@@ -73,8 +74,7 @@ impl Run {
         if prompt.as_deref().is_some_and(|text| text.trim().is_empty()) {
             return Err(RuntimeError::EmptyPrompt.into());
         }
-        let path = models.locate(&model).map_err(|failure| self.hint(failure))?;
-        let engine = open::engine(&path, &self.open.options(), self.verbose.verbose)?;
+        let engine = open::engine(&models.fetch(found)?, &self.open.options(), self.verbose.verbose)?;
         if engine.tokenizer().chat_template().is_none() {
             return Err(RuntimeError::NoChatTemplate.into());
         }
