@@ -30,7 +30,7 @@ pub(super) fn build(checkpoint: &Checkpoint) -> Result<ModelSpec, ModelError> {
     let window = c.size("sliding_window")?;
     let sliding = sliding_layers(checkpoint, &d)?;
     let (local, global) = ropes(checkpoint, &d)?;
-    let scalar = match c.opt_number("query_pre_attn_scalar")? {
+    let scalar = match c.opt_positive("query_pre_attn_scalar")? {
         Some(scalar) => scalar,
         None if checkpoint.container == Container::Gguf && d.layers == LAYERS_27B => d.hidden as f32 / d.q_heads as f32,
         None => d.head_dim as f32,
@@ -73,15 +73,8 @@ pub(super) fn build(checkpoint: &Checkpoint) -> Result<ModelSpec, ModelError> {
 /// Which layers slide: `layer_types`, or every layer but each `sliding_window_pattern`-th.
 fn sliding_layers(checkpoint: &Checkpoint, d: &Dims) -> Result<Vec<bool>, ModelError> {
     let c = &checkpoint.config;
-    if let Some(types) = c.texts("layer_types", d.layers)? {
-        return types
-            .iter()
-            .map(|t| match *t {
-                "sliding_attention" => Ok(true),
-                "full_attention" => Ok(false),
-                other => Err(c.bad("layer_types", "sliding_attention or full_attention", &other.into())),
-            })
-            .collect();
+    if let Some(sliding) = checkpoint.sliding(d)? {
+        return Ok(sliding);
     }
     let flags = c.get("sliding_window_pattern").and_then(|v| v.as_array());
     if let Some(flags) = flags {
@@ -101,10 +94,10 @@ fn ropes(checkpoint: &Checkpoint, d: &Dims) -> Result<(Rope, Rope), ModelError> 
     if let Some(parameters) = c.section("rope_parameters")? {
         let read = |key| -> Result<Rope, ModelError> {
             let part = parameters.section(key)?.ok_or_else(|| parameters.missing(key))?;
-            Ok(Rope { scaling: scaling(&part)?, ..plain(part.number("rope_theta")?) })
+            Ok(Rope { scaling: scaling(&part)?, ..plain(part.positive("rope_theta")?) })
         };
         return Ok((read("sliding_attention")?, read("full_attention")?));
     }
-    let local = plain(c.opt_number("rope_local_base_freq")?.unwrap_or(LOCAL_THETA));
+    let local = plain(c.opt_positive("rope_local_base_freq")?.unwrap_or(LOCAL_THETA));
     Ok((local, checkpoint.rope(d, 1_000_000.0)?))
 }

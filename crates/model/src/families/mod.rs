@@ -124,16 +124,21 @@ impl Checkpoint {
         {
             return Err(c.bad("value_head_dim", &format!("{head_dim}, as the keys"), &value_dim.into()));
         }
+        let (layers, tensors) = (c.size("num_hidden_layers")?, self.index.names().count());
+        if layers > tensors {
+            let expected = format!("at most {tensors}, as many as there are tensors");
+            return Err(c.bad("num_hidden_layers", &expected, &layers.into()));
+        }
         Ok(Dims {
             vocab: c.size("vocab_size")?,
             hidden,
-            layers: c.size("num_hidden_layers")?,
+            layers,
             context: c.size("max_position_embeddings")?,
             inner: c.size("intermediate_size")?,
             q_heads,
             kv_heads,
             head_dim,
-            eps: c.number("rms_norm_eps")?,
+            eps: c.positive("rms_norm_eps")?,
         })
     }
 
@@ -193,9 +198,9 @@ impl Checkpoint {
     /// `rope_scaling` beside it.
     fn rope(&self, d: &Dims, default_theta: f32) -> Result<Rope, ModelError> {
         let c = &self.config;
-        let (own_theta, own_scaling) = (c.opt_number("rope_theta")?, c.section("rope_scaling")?);
+        let (own_theta, own_scaling) = (c.opt_positive("rope_theta")?, c.section("rope_scaling")?);
         let (theta, scaling_of) = match c.section("rope_parameters")? {
-            Some(parameters) => (parameters.opt_number("rope_theta")?, Some(parameters)),
+            Some(parameters) => (parameters.opt_positive("rope_theta")?.or(own_theta), Some(parameters)),
             None => (own_theta, own_scaling),
         };
         let rotary_dim = c.opt_size("rotary_dim")?.unwrap_or(d.head_dim);
@@ -240,6 +245,19 @@ impl Checkpoint {
         }))
     }
 
+    /// Which layers slide by `layer_types`, if the config lists them.
+    fn sliding(&self, d: &Dims) -> Result<Option<Vec<bool>>, ModelError> {
+        let Some(types) = self.config.texts("layer_types", d.layers)? else {
+            return Ok(None);
+        };
+        let slides = |kind: &&str| match *kind {
+            "sliding_attention" => Ok(true),
+            "full_attention" => Ok(false),
+            other => Err(self.config.bad("layer_types", "sliding_attention or full_attention", &other.into())),
+        };
+        types.iter().map(slides).collect::<Result<_, _>>().map(Some)
+    }
+
     /// Fails unless the config's activation is one of `names`.
     fn expect_activation(&self, key: &str, names: &[&str]) -> Result<(), ModelError> {
         match self.config.text(key)? {
@@ -257,12 +275,12 @@ fn scaling(c: &Config) -> Result<RopeScaling, ModelError> {
     };
     match kind {
         None | Some("default" | "none") => Ok(RopeScaling::None),
-        Some("linear") => Ok(RopeScaling::Linear { factor: c.number("factor")? }),
+        Some("linear") => Ok(RopeScaling::Linear { factor: c.positive("factor")? }),
         Some("llama3") => Ok(RopeScaling::Llama3 {
-            factor: c.number("factor")?,
-            low_freq_factor: c.number("low_freq_factor")?,
-            high_freq_factor: c.number("high_freq_factor")?,
-            original_context: c.number("original_max_position_embeddings")?,
+            factor: c.positive("factor")?,
+            low_freq_factor: c.positive("low_freq_factor")?,
+            high_freq_factor: c.positive("high_freq_factor")?,
+            original_context: c.positive("original_max_position_embeddings")?,
         }),
         Some(other) => Err(c.bad("rope_type", "default, linear or llama3", &other.into())),
     }
