@@ -1,10 +1,10 @@
 //! Matrix products against dequantised references, across levels, row counts and splits.
 
-use cpu::isa::{Isa, Level};
-use cpu::kernels::activation::{Activations, BLOCK};
-use cpu::kernels::matmul::{Input, Matrix, matmul, wants_quantised};
-use cpu::pool::{Pool, Tiles};
 use proptest::prelude::*;
+use turbospark_cpu::isa::{Isa, Level};
+use turbospark_cpu::kernels::activation::{Activations, BLOCK};
+use turbospark_cpu::kernels::matmul::{Input, Matrix, matmul, wants_quantised};
+use turbospark_cpu::pool::{Pool, Tiles};
 use weights::DType;
 
 const DTYPES: [DType; 17] = [
@@ -87,7 +87,6 @@ struct Case {
     dtype: DType,
     outputs: usize,
     width: usize,
-    rows: usize,
     bytes: Vec<u8>,
     x: Vec<f32>,
 }
@@ -98,7 +97,7 @@ impl Case {
         let width = width.next_multiple_of(dtype.block_len());
         let bytes = random.weights(dtype, outputs * width, extreme);
         let x = random.activations(rows * width, extreme);
-        Self { dtype, outputs, width, rows, bytes, x }
+        Self { dtype, outputs, width, bytes, x }
     }
 
     fn matrix(&self) -> Matrix<'_> {

@@ -31,9 +31,12 @@ const INERT: &[&str] = &[
     "model_type",
     "output_attentions",
     "output_hidden_states",
+    "output_router_logits",
     "pad_token_id",
     "pretraining_tp",
     "resid_pdrop",
+    "router_aux_loss_coef",
+    "router_jitter_noise",
     "torch_dtype",
     "transformers.js_config",
     "transformers_version",
@@ -99,9 +102,9 @@ impl Config {
         let Some(value) = self.get(key) else {
             return Ok(None);
         };
-        match value.as_u64() {
-            Some(n) if n > 0 && n <= u32::MAX as u64 => Ok(Some(n as usize)),
-            _ => Err(self.bad(key, "a positive integer below 2^32", value)),
+        match size_of(value) {
+            Some(size) => Ok(Some(size)),
+            None => Err(self.bad(key, "a positive integer below 2^32", value)),
         }
     }
 
@@ -149,6 +152,40 @@ impl Config {
         }
     }
 
+    /// An optional list of booleans, one for each of `len` layers; another kind of value counts as absent.
+    pub fn flags(&self, key: &str, len: usize) -> Result<Option<Vec<bool>>, ModelError> {
+        let Some(list) = self.get(key).and_then(Value::as_array) else {
+            return Ok(None);
+        };
+        let flags: Option<Vec<bool>> = list.iter().map(Value::as_bool).collect();
+        match flags {
+            Some(flags) if flags.len() == len => Ok(Some(flags)),
+            _ => Err(self.bad(key, &format!("a list of {len} booleans, one a layer"), &Value::from(list.clone()))),
+        }
+    }
+
+    /// A positive integer for each of `len` layers: a list, or one for all.
+    pub fn sizes(&self, key: &str, len: usize) -> Result<Option<Vec<usize>>, ModelError> {
+        if let Some(value @ Value::Array(list)) = self.get(key) {
+            let sizes: Option<Vec<usize>> = list.iter().map(size_of).collect();
+            return match sizes {
+                Some(sizes) if sizes.len() == len => Ok(Some(sizes)),
+                _ => Err(self.bad(key, &format!("a list of {len} positive integers, one a layer"), value)),
+            };
+        }
+        Ok(self.opt_size(key)?.map(|size| vec![size; len]))
+    }
+
+    /// An optional list of integers below `end`.
+    pub fn indices(&self, key: &str, end: usize) -> Result<Option<Vec<usize>>, ModelError> {
+        let Some(value) = self.get(key) else {
+            return Ok(None);
+        };
+        let index = |v: &Value| v.as_u64().map(|i| i as usize).filter(|i| *i < end);
+        let list: Option<Vec<usize>> = value.as_array().and_then(|a| a.iter().map(index).collect());
+        list.map(Some).ok_or_else(|| self.bad(key, &format!("a list of integers below {end}"), value))
+    }
+
     /// An error about the value of `key`.
     pub fn bad(&self, key: &str, expected: &str, found: &Value) -> ModelError {
         let mut found = found.to_string();
@@ -174,6 +211,10 @@ impl Config {
     fn path(&self, key: &str) -> String {
         format!("{}{key}", self.prefix)
     }
+}
+
+fn size_of(value: &Value) -> Option<usize> {
+    value.as_u64().filter(|n| *n > 0 && *n <= u32::MAX as u64).map(|n| n as usize)
 }
 
 fn check_read(map: &Map<String, Value>, prefix: &str, read: &BTreeSet<String>, family: &str) -> Result<(), ModelError> {

@@ -48,3 +48,41 @@ pub fn nmse(a: &[f32], b: &[f32]) -> f64 {
     let error: f64 = a.iter().zip(b).map(|(a, b)| square(*a as f64 - *b as f64)).sum();
     error / b.iter().map(|b| square(*b as f64)).sum::<f64>()
 }
+/// One file of a golden model and the file of its expected values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GoldenFile {
+    /// The model's folder.
+    pub model: &'static str,
+    /// The checkpoint.
+    pub file: &'static str,
+    /// The expected values.
+    pub expected: &'static str,
+}
+
+impl GoldenFile {
+    /// Where the checkpoint is.
+    pub fn path(&self) -> PathBuf {
+        golden(self.model).join(self.file)
+    }
+
+    /// The reference values.
+    pub fn expected(&self) -> Expected {
+        Expected::read(self.model, self.expected)
+    }
+}
+
+/// The families' golden models, in each container they come in.
+pub fn families() -> Vec<GoldenFile> {
+    const MODELS: &[&str] =
+        &["llama", "llama_rope3", "llama_tied", "mistral", "qwen2", "qwen3", "gemma3", "mixtral", "qwen3_moe"];
+    let files = MODELS.iter().flat_map(|model| {
+        // A GGUF file cannot express Mistral's window, so its values come from llama.cpp.
+        let gguf = if *model == "mistral" { "expected-llamacpp.safetensors" } else { "expected.safetensors" };
+        [("model.safetensors", "expected.safetensors"), ("model.gguf", gguf)].map(|(file, expected)| GoldenFile {
+            model,
+            file,
+            expected,
+        })
+    });
+    files.filter(|f| f.path().exists()).collect()
+}

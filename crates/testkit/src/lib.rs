@@ -4,6 +4,8 @@
 //! logits of every position computed by the publisher's reference code in f32.
 #![forbid(unsafe_code)]
 
+mod checkpoint;
 mod golden;
 
-pub use golden::{Expected, golden, nmse, worst};
+pub use checkpoint::{Model, checkpoint};
+pub use golden::{Expected, GoldenFile, families, golden, nmse, worst};

@@ -87,7 +87,7 @@ impl Activations {
     }
 
     fn resize(&mut self, x: &[f32], width: usize) {
-        self.rows = if width == 0 { 0 } else { x.len() / width };
+        self.rows = x.len().checked_div(width).unwrap_or(0);
         self.width = width;
         assert_eq!(x.len(), self.rows * width, "activations are whole rows of {width}");
         self.blocks.resize(self.rows * width.div_ceil(BLOCK), Block::default());

@@ -189,10 +189,10 @@ impl<E: Element> Kernel for Weighted<'_, E> {
                 }
                 out.copy_from_slice(acc.as_flattened());
             }
-            for component in whole..self.head_dim {
+            for (component, out) in out.iter_mut().enumerate().skip(whole) {
                 for (key, p) in p[..keys].iter().enumerate() {
                     let value = self.values[key * self.head_dim + component].one();
-                    out[component] = p.mul_add(value, out[component]);
+                    *out = p.mul_add(value, *out);
                 }
             }
         }

@@ -62,10 +62,10 @@ pub fn tanh(x: f32) -> f32 {
     let far = ((1.0 - e) / (1.0 + e)).copysign(x);
     let s = x * x;
     let p = -5.704_988_7e-3_f32;
-    let p = p.mul_add(s, 2.063_908_9e-2);
+    let p = p.mul_add(s, 2.063_909e-2);
     let p = p.mul_add(s, -5.373_971_7e-2);
     let p = p.mul_add(s, 1.333_144_3e-1);
-    let p = p.mul_add(s, -3.333_328_2e-1);
+    let p = p.mul_add(s, -3.333_328e-1);
     let near = (p * s).mul_add(x, x);
     if x.abs() < 0.625 { near } else { far }
 }
@@ -162,32 +162,32 @@ fn update(isa: Isa, a: &mut [f32], b: &[f32], f: impl Fn(f32, f32) -> f32) {
 
 /// `x = eˣ`.
 pub fn exp_in_place(isa: Isa, x: &mut [f32]) {
-    map(isa, x, |x| exp(x));
+    map(isa, x, exp);
 }
 
 /// `x = 1 / (1 + e⁻ˣ)`.
 pub fn sigmoid_in_place(isa: Isa, x: &mut [f32]) {
-    map(isa, x, |x| sigmoid(x));
+    map(isa, x, sigmoid);
 }
 
 /// `x = silu(x)`.
 pub fn silu_in_place(isa: Isa, x: &mut [f32]) {
-    map(isa, x, |x| silu(x));
+    map(isa, x, silu);
 }
 
 /// `x = tanh x`.
 pub fn tanh_in_place(isa: Isa, x: &mut [f32]) {
-    map(isa, x, |x| tanh(x));
+    map(isa, x, tanh);
 }
 
 /// `x = gelu_tanh(x)`.
 pub fn gelu_tanh_in_place(isa: Isa, x: &mut [f32]) {
-    map(isa, x, |x| gelu_tanh(x));
+    map(isa, x, gelu_tanh);
 }
 
 /// `x = gelu_erf(x)`.
 pub fn gelu_erf_in_place(isa: Isa, x: &mut [f32]) {
-    map(isa, x, |x| gelu_erf(x));
+    map(isa, x, gelu_erf);
 }
 
 /// `x = x · factor`.
@@ -222,6 +222,19 @@ pub fn gelu_tanh_mul(isa: Isa, gate: &[f32], up: &[f32], out: &mut [f32]) {
 /// If the lengths differ.
 pub fn gelu_erf_mul(isa: Isa, gate: &[f32], up: &[f32], out: &mut [f32]) {
     zip(isa, gate, up, out, |gate, up| gelu_erf(gate) * up);
+}
+
+/// `out = (u + 1) · g · sigmoid(alpha · g)` with `g = min(gate, limit)` and `u = clamp(up, ±limit)`.
+///
+/// # Panics
+/// If the lengths differ.
+pub fn clamped_mul(isa: Isa, [limit, alpha]: [f32; 2], gate: &[f32], up: &[f32], out: &mut [f32]) {
+    zip(isa, gate, up, out, |gate, up| {
+        let g = if gate > limit { limit } else { gate };
+        let u = if up > limit { limit } else { up };
+        let u = if u < -limit { -limit } else { u };
+        (u + 1.0) * (g * sigmoid(alpha * g))
+    });
 }
 
 /// `x = x + y`.

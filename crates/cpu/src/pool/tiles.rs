@@ -48,7 +48,7 @@ impl<'a, T> Tiles<'a, T> {
     /// # Panics
     /// If the buffer is not a whole number of rows or `rows_per_tile` is 0.
     pub fn rows(out: &'a mut [T], width: usize, rows_per_tile: usize) -> Self {
-        let rows = if width == 0 { 0 } else { out.len() / width };
+        let rows = out.len().checked_div(width).unwrap_or(0);
         Self::blocks(out, [rows, width], [rows_per_tile, width.max(1)])
     }
 

@@ -94,7 +94,7 @@ fn floats(rows: [[i8; 16]; 8]) -> [__m256; 8] {
     ];
     eight!(PART => {
         let two = two_parts[PART / 2];
-        let bytes = if PART % 2 == 0 {
+        let bytes = if PART.is_multiple_of(2) {
             two
         } else {
             _mm_unpackhi_epi64(two, two)
@@ -114,7 +114,7 @@ fn pairs(rows: [[i8; 16]; 8]) -> [__m256i; 8] {
     let (abcd, efgh) = (merge(a, b, c, d), merge(e, f, g, h));
     eight!(PART => {
         let (first, last) = (abcd[PART / 2], efgh[PART / 2]);
-        let eight = if PART % 2 == 0 { _mm_unpacklo_epi64(first, last) } else { _mm_unpackhi_epi64(first, last) };
+        let eight = if PART.is_multiple_of(2) { _mm_unpacklo_epi64(first, last) } else { _mm_unpackhi_epi64(first, last) };
         _mm256_cvtepi8_epi16(eight)
     })
 }

@@ -20,7 +20,7 @@ const PARTS: usize = 32;
 const ROWS: usize = 256;
 
 /// Activation rows computed together.
-const GROUP: usize = 6;
+const GROUP: usize = 4;
 
 /// A run of parts of eight outputs.
 struct Panel {
@@ -129,15 +129,15 @@ fn group<L: Layout<B>, const B: usize, const R: usize>(panel: &Panel, rows: [&[B
     }
     for (index, (codes, part)) in panel.codes.iter().zip(&panel.parts).take(count).enumerate() {
         let mut totals = [_mm256_setzero_si256(); R];
-        for run in 0..8 / steps {
+        for (run, codes) in codes.chunks_exact(steps).enumerate() {
             let mut pairs = [_mm256_setzero_si256(); R];
-            for step in run * steps..(run + 1) * steps {
+            for (step, codes) in codes.iter().enumerate() {
                 for (pairs, row) in pairs.iter_mut().zip(&rows) {
-                    let four = bytemuck::cast_ref::<_, [[i8; 4]; 8]>(&row[index].codes)[step];
+                    let four = bytemuck::cast_ref::<_, [[i8; 4]; 8]>(&row[index].codes)[run * steps + step];
                     let four = _mm256_set1_epi32(bytemuck::cast(four));
                     let product = match L::GREATEST {
-                        Some(_) => _mm256_maddubs_epi16(codes[step], four),
-                        None => _mm256_maddubs_epi16(_mm256_abs_epi8(codes[step]), _mm256_sign_epi8(four, codes[step])),
+                        Some(_) => _mm256_maddubs_epi16(*codes, four),
+                        None => _mm256_maddubs_epi16(_mm256_abs_epi8(*codes), _mm256_sign_epi8(four, *codes)),
                     };
                     *pairs = _mm256_add_epi16(*pairs, product);
                 }
