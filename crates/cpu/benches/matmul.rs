@@ -5,10 +5,10 @@
 
 use std::time::Instant;
 
-use cpu::isa::Isa;
-use cpu::kernels::activation::Activations;
-use cpu::kernels::matmul::{Input, Matrix, OUTPUTS, matmul, wants_quantised};
-use cpu::pool::{Pool, Tiles};
+use turbospark_cpu::isa::Isa;
+use turbospark_cpu::kernels::activation::Activations;
+use turbospark_cpu::kernels::matmul::{Input, Matrix, OUTPUTS, matmul, wants_quantised};
+use turbospark_cpu::pool::{Pool, Tiles};
 use weights::DType;
 
 /// Outputs × elements.

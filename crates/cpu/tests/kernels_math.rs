@@ -1,10 +1,10 @@
 //! Element-wise functions, sums and attention products: accuracy, and the same bits at every level.
 
-use cpu::isa::{Isa, Level, widen_f16};
-use cpu::kernels::attention::{KEYS, Stored, add_weighted, scores};
-use cpu::kernels::math;
 use half::f16;
 use proptest::prelude::*;
+use turbospark_cpu::isa::{Isa, Level, widen_f16};
+use turbospark_cpu::kernels::attention::{KEYS, Stored, add_weighted, scores};
+use turbospark_cpu::kernels::math;
 
 fn levels() -> Vec<Isa> {
     [Level::Scalar, Level::Avx2].into_iter().filter_map(Isa::with).collect()

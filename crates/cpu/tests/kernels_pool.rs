@@ -4,7 +4,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use cpu::pool::{Limits, Pool, Tiles, default_threads};
+use turbospark_cpu::pool::{Limits, Pool, Tiles, default_threads};
+
+/// Names and contents.
+type Files<'a> = &'a [(&'a str, &'a str)];
 
 fn count_runs(pool: &Pool, tasks: usize) {
     let runs: Vec<AtomicUsize> = (0..tasks).map(|_| AtomicUsize::new(0)).collect();
@@ -87,7 +90,7 @@ fn nested_and_concurrent_runs_finish() {
 }
 
 #[test]
-fn many_threads_cost_little_on_few_cores() {
+fn d57_many_threads_cost_little_on_few_cores() {
     let time = |threads| {
         let pool = Pool::new(threads);
         let work = |_: usize, _: usize| {
@@ -133,9 +136,9 @@ fn tiles_cover_the_buffer_once() {
 }
 
 #[test]
-fn default_count_respects_the_quota() {
+fn d57_default_count_respects_the_quota() {
     // Files of a cgroup tree, and the whole processors they allow.
-    let cases: [(&[(&str, &str)], &str, Option<usize>); 9] = [
+    let cases: [(Files<'_>, &str, Option<usize>); 9] = [
         (&[("cpu.max", "765000 100000\n")], "0::/\n", Some(7)),
         (&[("cpu.max", "max 100000\n")], "0::/\n", None),
         (&[("cpu.max", "50000 100000\n")], "0::/\n", Some(1)),
@@ -161,14 +164,14 @@ fn default_count_respects_the_quota() {
 }
 
 #[test]
-fn default_count_is_physical_cores() {
+fn d57_default_count_is_physical_cores() {
     let (_folder, limits) = limits(&[], "", 1);
     assert_eq!(default_threads(&limits), 1);
     assert!(default_threads(&Limits::default()) >= 1);
 }
 
 /// A fake tree with two hardware threads for each of `cores` cores.
-fn limits(files: &[(&str, &str)], membership: &str, cores: usize) -> (tempfile::TempDir, Limits) {
+fn limits(files: Files<'_>, membership: &str, cores: usize) -> (tempfile::TempDir, Limits) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let write = |path: std::path::PathBuf, text: &str| {
         std::fs::create_dir_all(path.parent().expect("a file in a folder")).expect("a folder");

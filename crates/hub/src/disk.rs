@@ -12,32 +12,23 @@ const SLACK: u64 = 16 << 20;
 
 /// Creates a folder and its parents.
 pub(crate) fn create_folder(path: &Path) -> Result<(), HubError> {
-    fs::create_dir_all(path)
-        .map_err(|source| match HubError::io("create", path, source) {
-            HubError::NotWritable { source, .. } => {
-                HubError::NotWritable { path: path.to_path_buf(), source }
-            }
-            HubError::Io { source, .. } => HubError::NotWritable { path: path.to_path_buf(), source },
-            other => other,
-        })
+    fs::create_dir_all(path).map_err(|source| match HubError::io("create", path, source) {
+        HubError::NotWritable { source, .. } => HubError::NotWritable { path: path.to_path_buf(), source },
+        HubError::Io { source, .. } => HubError::NotWritable { path: path.to_path_buf(), source },
+        other => other,
+    })
 }
 
 /// Removes a folder and what it holds; one that is not there is fine.
 pub(crate) fn remove_folder(path: &Path) -> Result<(), HubError> {
     match fs::remove_dir_all(path) {
-        Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
-            Err(HubError::io("remove", path, source))
-        }
+        Err(source) if source.kind() != std::io::ErrorKind::NotFound => Err(HubError::io("remove", path, source)),
         _ => Ok(()),
     }
 }
 
 /// Refuses to begin what the disk cannot hold. `parts` are named sizes that add up to the need.
-pub(crate) fn check_room(
-    folder: &Path,
-    parts: &[(&str, u64)],
-    options: &PullOptions,
-) -> Result<(), HubError> {
+pub(crate) fn check_room(folder: &Path, parts: &[(&str, u64)], options: &PullOptions) -> Result<(), HubError> {
     let available = match options.available_bytes {
         Some(bytes) => bytes,
         // A file system that cannot say how much is free is written to until it is full.
@@ -50,15 +41,9 @@ pub(crate) fn check_room(
     if needed <= available {
         return Ok(());
     }
-    let mut detail: Vec<String> =
-        parts.iter().map(|(name, bytes)| format!("{name} {}", Bytes(*bytes))).collect();
+    let mut detail: Vec<String> = parts.iter().map(|(name, bytes)| format!("{name} {}", Bytes(*bytes))).collect();
     detail.push(format!("reserve {}", Bytes(SLACK)));
-    Err(HubError::NotEnoughSpace {
-        path: folder.to_path_buf(),
-        needed,
-        detail: detail.join(" + "),
-        available,
-    })
+    Err(HubError::NotEnoughSpace { path: folder.to_path_buf(), needed, detail: detail.join(" + "), available })
 }
 
 /// Gives a complete, synced file its final name in one step.
@@ -76,8 +61,7 @@ pub(crate) fn write_atomically(path: &Path, content: &[u8]) -> Result<(), HubErr
     let mut name = path.file_name().unwrap_or_default().to_os_string();
     name.push(".new");
     let temporary = path.with_file_name(name);
-    let written = File::create(&temporary)
-        .and_then(|mut file| file.write_all(content).and_then(|()| file.sync_all()));
+    let written = File::create(&temporary).and_then(|mut file| file.write_all(content).and_then(|()| file.sync_all()));
     if let Err(source) = written {
         let _ = fs::remove_file(&temporary);
         return Err(HubError::io("write", &temporary, source));

@@ -269,7 +269,7 @@ pub enum HubError {
     },
     /// The connection failed.
     #[cfg(feature = "hf")]
-    #[error("{url} failed: {source}")]
+    #[error("{url} could not be read: {source}; check the connection and the proxy settings, then pull again")]
     Http {
         /// The address asked.
         url: String,

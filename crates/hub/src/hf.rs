@@ -93,8 +93,7 @@ pub fn pull_hf(
 ) -> Result<Installed, HubError> {
     create_folder(&store.models_dir())?;
     let client = Client::new(hf)?;
-    let repository =
-        options.retry(events, |_, _| listing::list(&client, reference, options))?;
+    let repository = options.retry(events, |_, _| listing::list(&client, reference, options))?;
     let files = choose::choose(reference, &repository.files)?;
     let alias = alias_of(reference, &files);
     let _lock = Lock::take(&store.lock_path(&alias)?, options, events)?;
@@ -150,12 +149,7 @@ struct Pull<'a> {
 }
 
 impl Pull<'_> {
-    fn files(
-        &self,
-        folder: &Path,
-        files: &[RemoteFile],
-        events: Sink<'_>,
-    ) -> Result<Vec<ReceiptFile>, HubError> {
+    fn files(&self, folder: &Path, files: &[RemoteFile], events: Sink<'_>) -> Result<Vec<ReceiptFile>, HubError> {
         let partial = folder.join(".partial");
         create_folder(&partial)?;
         let total = files.iter().map(|file| file.bytes).sum::<Option<u64>>();

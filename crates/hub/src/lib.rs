@@ -22,9 +22,7 @@ mod pull;
 mod store;
 mod wheel;
 
-pub use catalogue::{
-    CATALOGUE, CatalogueEntry, PipWheel, Source, VERIFY_MODELS, catalogue_entry,
-};
+pub use catalogue::{CATALOGUE, CatalogueEntry, PipWheel, Source, VERIFY_MODELS, catalogue_entry};
 pub use error::{HubError, Offered};
 pub use model_ref::{HfRef, ModelRef};
 pub use options::{Event, PullOptions};

@@ -63,8 +63,7 @@ impl ModelRef {
 
 impl HfRef {
     fn parse(given: &str, rest: &str) -> Result<Self, HubError> {
-        let (owner, rest) =
-            rest.split_once('/').ok_or_else(|| bad(given, "the owner or the repository is missing"))?;
+        let (owner, rest) = rest.split_once('/').ok_or_else(|| bad(given, "the owner or the repository is missing"))?;
         // A revision may hold slashes only when written %2F, as in the hub's own addresses.
         let (head, file) = match rest.split_once('/') {
             Some((head, file)) => (head, Some(file)),
@@ -82,12 +81,7 @@ impl HfRef {
         if let Some(file) = file {
             check_relative("file name", file)?;
         }
-        Ok(Self {
-            owner: owner.to_owned(),
-            repo: repo.to_owned(),
-            revision,
-            file: file.map(str::to_owned),
-        })
+        Ok(Self { owner: owner.to_owned(), repo: repo.to_owned(), revision, file: file.map(str::to_owned) })
     }
 
     /// The reference without its file.

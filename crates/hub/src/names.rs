@@ -39,9 +39,7 @@ pub(crate) fn check_component(what: &'static str, name: &str) -> Result<(), HubE
 pub(crate) fn check_relative(what: &'static str, name: &str) -> Result<(), HubError> {
     for component in name.split('/') {
         check_component(what, component).map_err(|error| match error {
-            HubError::UnsafeName { why, .. } => {
-                HubError::UnsafeName { what, name: name.to_owned(), why }
-            }
+            HubError::UnsafeName { why, .. } => HubError::UnsafeName { what, name: name.to_owned(), why },
             other => other,
         })?;
     }
@@ -51,18 +49,11 @@ pub(crate) fn check_relative(what: &'static str, name: &str) -> Result<(), HubEr
 /// Accepts a SHA-256 as 64 lower-case hexadecimal digits, after an optional `sha256:` or
 /// `sha256-`, and gives the digits.
 pub(crate) fn check_sha256<'a>(what: &'static str, digest: &'a str) -> Result<&'a str, HubError> {
-    let digits = digest
-        .strip_prefix("sha256:")
-        .or_else(|| digest.strip_prefix("sha256-"))
-        .unwrap_or(digest);
+    let digits = digest.strip_prefix("sha256:").or_else(|| digest.strip_prefix("sha256-")).unwrap_or(digest);
     if digits.len() == 64 && digits.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')) {
         return Ok(digits);
     }
-    Err(HubError::UnsafeName {
-        what,
-        name: digest.to_owned(),
-        why: "a SHA-256 has 64 lower-case hexadecimal digits",
-    })
+    Err(HubError::UnsafeName { what, name: digest.to_owned(), why: "a SHA-256 has 64 lower-case hexadecimal digits" })
 }
 
 #[cfg(test)]
@@ -72,9 +63,30 @@ mod tests {
     #[test]
     fn d56_hostile_names_are_refused() {
         let hostile = [
-            "", ".", "..", "../a", "/a", "a/../../b", "a//b", "a/", "C:\\a", "C:a", "a\\b", "a\0b",
-            "%2e%2e/a", "a%2fb", "a\nb", "nul", "NUL.gguf", "com1.json", "a.", "a ", ".git/config",
-            "//server/share", "a/./b", "~/..",
+            "",
+            ".",
+            "..",
+            "../a",
+            "/a",
+            "a/../../b",
+            "a//b",
+            "a/",
+            "C:\\a",
+            "C:a",
+            "a\\b",
+            "a\0b",
+            "%2e%2e/a",
+            "a%2fb",
+            "a\nb",
+            "nul",
+            "NUL.gguf",
+            "com1.json",
+            "a.",
+            "a ",
+            ".git/config",
+            "//server/share",
+            "a/./b",
+            "~/..",
         ];
         for name in hostile {
             assert!(check_relative("file name", name).is_err(), "{name:?} was accepted");

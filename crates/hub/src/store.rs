@@ -103,9 +103,10 @@ impl Store {
         check_component("alias", alias).ok()?;
         let folder = self.folder(alias);
         let receipt = read_receipt(&folder.join(RECEIPT)).ok()?;
-        let complete = receipt.files.iter().all(|file| {
-            fs::metadata(folder.join(&file.name)).is_ok_and(|found| found.len() == file.bytes)
-        });
+        let complete = receipt
+            .files
+            .iter()
+            .all(|file| fs::metadata(folder.join(&file.name)).is_ok_and(|found| found.len() == file.bytes));
         if !complete {
             return None;
         }
@@ -134,7 +135,11 @@ impl Store {
         self.find(&alias).or_else(|| {
             // The repository's only GGUF was pulled under its own file's name.
             let prefix = format!("{alias}--");
-            let mut files = self.list().into_iter().filter(|m| m.alias.starts_with(&prefix));
+            let repository = format!("hf:{}/{}@", reference.owner, reference.repo);
+            let mut files = self
+                .list()
+                .into_iter()
+                .filter(|model| model.alias.starts_with(&prefix) && model.source.starts_with(&repository));
             let first = files.next();
             if files.next().is_none() { first } else { None }
         })
@@ -150,23 +155,17 @@ impl Store {
     /// # Errors
     /// A model that is unknown, not installed, or a path where nothing is.
     pub fn resolve(&self, reference: &ModelRef) -> Result<PathBuf, HubError> {
-        let not_installed =
-            |alias: String| HubError::NotInstalled { alias, models: self.models_dir() };
+        let not_installed = |alias: String| HubError::NotInstalled { alias, models: self.models_dir() };
         match reference {
             ModelRef::Path(path) => match fs::metadata(path) {
                 Ok(_) => Ok(path.clone()),
                 Err(source) => Err(HubError::NoSuchPath { path: path.clone(), source }),
             },
-            ModelRef::Hf(hf) => self
-                .find_hf(hf)
-                .map(|model| model.path)
-                .ok_or_else(|| not_installed(hf.to_string())),
+            ModelRef::Hf(hf) => self.find_hf(hf).map(|model| model.path).ok_or_else(|| not_installed(hf.to_string())),
             ModelRef::Alias(alias) => match self.path(alias) {
                 Some(path) => Ok(path),
                 None if catalogue_entry(alias).is_ok() => Err(not_installed(alias.clone())),
-                None => {
-                    Err(unknown_alias(alias, self.list().into_iter().map(|m| m.alias).collect()))
-                }
+                None => Err(unknown_alias(alias, self.list().into_iter().map(|m| m.alias).collect())),
             },
         }
     }
@@ -188,7 +187,7 @@ impl Store {
         // Without its receipt a half-removed folder is no model.
         match fs::remove_file(folder.join(RECEIPT)) {
             Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
-                return Err(HubError::io("remove", &folder.join(RECEIPT), source));
+                Err(HubError::io("remove", &folder.join(RECEIPT), source))
             }
             _ => remove_folder(&folder),
         }
@@ -262,8 +261,7 @@ pub(crate) fn now() -> String {
 fn rfc_3339(seconds: u64) -> String {
     let (days, second) = (seconds / 86_400 + 719_468, seconds % 86_400);
     let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let month_from_march = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;

@@ -138,10 +138,7 @@ impl Wheel {
                 return Err(bad("its directory is damaged".to_owned()));
             }
             let name_bytes = usize::from(u16_at(rest, 28));
-            let whole = CENTRAL_BYTES
-                + name_bytes
-                + usize::from(u16_at(rest, 30))
-                + usize::from(u16_at(rest, 32));
+            let whole = CENTRAL_BYTES + name_bytes + usize::from(u16_at(rest, 30)) + usize::from(u16_at(rest, 32));
             if rest.len() < whole {
                 return Err(bad("its directory is cut short".to_owned()));
             }
@@ -173,10 +170,8 @@ impl Wheel {
         if !header.starts_with(&LOCAL) {
             return Err(bad(&self.path, &format!("member {name} has no local header")));
         }
-        let data_at = member.header_at
-            + LOCAL_BYTES as u64
-            + u64::from(u16_at(&header, 26))
-            + u64::from(u16_at(&header, 28));
+        let data_at =
+            member.header_at + LOCAL_BYTES as u64 + u64::from(u16_at(&header, 26)) + u64::from(u16_at(&header, 28));
         if data_at + member.packed > self.directory_at { Err(outside()) } else { Ok(data_at) }
     }
 }
@@ -200,3 +195,6 @@ fn u16_at(bytes: &[u8], at: usize) -> u16 {
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
+
+#[cfg(test)]
+mod tests;

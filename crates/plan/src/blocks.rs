@@ -65,8 +65,8 @@ impl<P: Piece> Pieces<P> {
         self.holders[piece.index()] += 1;
     }
 
-    pub(crate) fn shared(&self, piece: P) -> bool {
-        self.holders[piece.index()] > 1
+    pub(crate) fn holders(&self, piece: P) -> usize {
+        self.holders[piece.index()] as usize
     }
 
     pub(crate) fn release(&mut self, piece: P) {

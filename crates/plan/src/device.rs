@@ -111,6 +111,18 @@ impl Limits {
     pub fn for_context(context: usize, rows: usize, kv: KvTypes) -> Self {
         Self { rows, wanted: 1, blocks: context.div_ceil(KV_BLOCK), kv, state_slots: STATE_SLOTS_PER_SEQUENCE }
     }
+
+    /// Fails if a device cannot keep keys and values as these limits ask for.
+    pub fn check(&self, caps: &Caps) -> Result<(), PlanError> {
+        match [self.kv.k, self.kv.v].into_iter().find(|kind| !caps.kv.contains(kind)) {
+            None => Ok(()),
+            Some(found) => Err(PlanError::UnsupportedKv {
+                device: caps.device.to_owned(),
+                found: found.to_string(),
+                known: caps.kv.iter().map(KvType::to_string).collect::<Vec<_>>().join(", "),
+            }),
+        }
+    }
 }
 
 /// Memory in bytes, exact before anything is loaded.
@@ -235,9 +247,10 @@ impl Batch<'_> {
         if self.tokens.is_empty() {
             return Err(ExecError::Empty);
         }
-        if self.tokens.len() > limits.rows || self.wanted.len() > limits.wanted {
-            let (found, limit) = (self.tokens.len().max(self.wanted.len()), limits.rows.min(limits.wanted));
-            return Err(ExecError::TooManyRows { found, limit });
+        for (found, limit) in [(self.tokens.len(), limits.rows), (self.wanted.len(), limits.wanted)] {
+            if found > limit {
+                return Err(ExecError::TooManyRows { found, limit });
+            }
         }
         if let Some(token) = self.tokens.iter().find(|t| t.index() >= vocab) {
             return Err(ExecError::TokenOutsideVocabulary { token: token.0, vocab });

@@ -71,5 +71,5 @@ fn linears(steps: &[Step]) -> Option<(usize, Step)> {
         })
         .collect();
     // Two products of one input that feed a gate are left to that fusion.
-    (parts.len() > 1).then(|| (parts.len(), Step::Linears { x: *first, parts }))
+    (parts.len() > 1).then_some((parts.len(), Step::Linears { x: *first, parts }))
 }

@@ -94,6 +94,21 @@ impl ModelFiles {
         Ok(Arc::new(tokenizer))
     }
 
+    /// The kind of vocabulary the checkpoint carries, for people.
+    pub fn vocabulary_kind(&self) -> String {
+        match &self.text {
+            TextSource::Gguf(metadata) => {
+                let named = |key: &str| metadata.str(key).unwrap_or("none").to_owned();
+                match metadata.str("tokenizer.ggml.pre") {
+                    Some(pre) => format!("{}, pre-tokenizer {pre}", named("tokenizer.ggml.model")),
+                    None => named("tokenizer.ggml.model"),
+                }
+            }
+            TextSource::Folder(folder) if folder.join("tokenizer.json").is_file() => "tokenizer.json".to_owned(),
+            TextSource::Folder(_) => "none".to_owned(),
+        }
+    }
+
     /// The sampling values that came with the checkpoint, if any.
     pub fn recommended(&self) -> Recommended {
         let TextSource::Folder(folder) = &self.text else {

@@ -10,7 +10,7 @@ use crate::{RuntimeError, scripted};
 use cpu::CpuDevice;
 use foundation::TokenId;
 use plan::reference::ReferenceDevice;
-use plan::{Budget, Device, KV_BLOCK, KvType, KvTypes, Limits, PlanError, lower_for};
+use plan::{Budget, Device, KV_BLOCK, KvType, KvTypes, Limits, PlanError, Program, lower_for};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -258,6 +258,46 @@ impl std::fmt::Debug for Engine {
 
 type Opened = (Box<dyn LogitProducer + Send>, OpenReport);
 
+/// Opens a model for its logits alone; it needs no tokenizer.
+pub fn open_logits(model: impl AsRef<OsStr>, options: &OpenOptions) -> Result<Opened, RuntimeError> {
+    let started = Instant::now();
+    let model = model.as_ref();
+    let (producer, mut report) = match model.to_str().and_then(|m| m.strip_prefix(SCRIPTED)) {
+        Some(script) => {
+            let Engine { producer, report, .. } = Engine::open_scripted(Path::new(script), options)?;
+            (producer, report)
+        }
+        None => open_producer(&ModelFiles::open(Path::new(model))?, options)?,
+    };
+    report.elapsed = started.elapsed();
+    Ok((producer, report))
+}
+
+impl ModelFiles {
+    /// The program that the options' device would run.
+    pub fn program(&self, options: &OpenOptions) -> Result<Program, RuntimeError> {
+        let caps = match options.device {
+            DeviceKind::Cpu => CpuDevice::new(options.threads).caps(),
+            DeviceKind::Reference => ReferenceDevice.caps(),
+        };
+        Ok(lower_for(&caps, &self.spec, &self.index)?)
+    }
+
+    /// The memory that a context would take on the options' device, exactly; loads nothing.
+    pub fn memory(&self, options: &OpenOptions, context: usize) -> Result<Budget, RuntimeError> {
+        let programs = [self.program(options)?];
+        let budget = match options.device {
+            DeviceKind::Cpu => {
+                CpuDevice::new(options.threads).memory(&programs, &self.weights, &limits(options, context))
+            }
+            DeviceKind::Reference => {
+                ReferenceDevice.memory(&programs, &self.weights, &limits(&for_reference(options), context))
+            }
+        };
+        Ok(budget?)
+    }
+}
+
 /// Compiles the model for its device within the memory there is.
 pub(crate) fn open_producer(files: &ModelFiles, options: &OpenOptions) -> Result<Opened, RuntimeError> {
     match options.device {
@@ -265,11 +305,20 @@ pub(crate) fn open_producer(files: &ModelFiles, options: &OpenOptions) -> Result
             let device = CpuDevice::new(options.threads);
             compile(&device, files, options, device.threads())
         }
-        DeviceKind::Reference => {
-            let kv = KvTypes::both(KvType::F32);
-            compile(&ReferenceDevice, files, &OpenOptions { kv, ..options.clone() }, 1)
-        }
+        DeviceKind::Reference => compile(&ReferenceDevice, files, &for_reference(options), 1),
     }
+}
+
+/// The reference device keeps its cache in f32 whatever was asked for.
+fn for_reference(options: &OpenOptions) -> OpenOptions {
+    OpenOptions { kv: KvTypes::both(KvType::F32), ..options.clone() }
+}
+
+/// What a program must be able to do at once for one sequence of `context` positions.
+fn limits(options: &OpenOptions, context: usize) -> Limits {
+    let rows = options.prefill_chunk.clamp(1, context.max(1));
+    let wanted = if options.all_logits { rows } else { 1 };
+    Limits { wanted, ..Limits::for_context(context, rows, options.kv) }
 }
 
 fn compile<D>(device: &D, files: &ModelFiles, options: &OpenOptions, threads: usize) -> Result<Opened, RuntimeError>
@@ -285,15 +334,10 @@ where
     }
     let programs = vec![lower_for(&caps, &files.spec, &files.index)?];
     let available = options.memory.or_else(|| Machine::default().available_memory());
-    let limits = |context: usize| {
-        let rows = options.prefill_chunk.clamp(1, context.max(1));
-        let wanted = if options.all_logits { rows } else { 1 };
-        Limits { wanted, ..Limits::for_context(context, rows, options.kv) }
-    };
-    let budget = |context| device.memory(&programs, &files.weights, &limits(context));
+    let budget = |context| device.memory(&programs, &files.weights, &limits(options, context));
     let context = choose_context(files.spec.context, options.context, available, &budget)?;
     let budget = budget(context)?;
-    let exec = device.compile(programs, &files.weights, limits(context))?;
+    let exec = device.compile(programs, &files.weights, limits(options, context))?;
     let report = OpenReport {
         budget: Some(budget),
         available,

@@ -18,7 +18,7 @@ mod token_sink;
 
 pub use checkpoint::{ModelFiles, Recommended};
 pub use config::GenerationConfig;
-pub use engine::{DeviceKind, Engine, OpenOptions, OpenReport, mebibytes};
+pub use engine::{DeviceKind, Engine, OpenOptions, OpenReport, mebibytes, open_logits};
 pub use error::{ProducerError, RuntimeError};
 pub use machine::Machine;
 pub use perplexity::{Comparison, Perplexity, all_logits, compare, perplexity};

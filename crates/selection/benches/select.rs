@@ -11,49 +11,18 @@ const RUNS: u64 = 31;
 
 fn main() {
     // Sums of three uniform numbers, spread over about 30 units.
-    let row: Vec<f32> = (0..VOCAB as u64)
-        .map(|id| (0..3).map(|part| uniform(part, id) as f32 * 10.0).sum())
-        .collect();
+    let row: Vec<f32> = (0..VOCAB as u64).map(|id| (0..3).map(|part| uniform(part, id) as f32 * 10.0).sum()).collect();
     let mut history = History::new();
     (0..4096).for_each(|id| history.push(TokenId(id * 61)));
     let plain = ShapingOptions::default();
-    let top_k = ShapingOptions {
-        top_k: 64,
-        top_p: 0.95,
-        temperature: 0.7,
-        ..plain
-    };
+    let top_k = ShapingOptions { top_k: 64, top_p: 0.95, temperature: 0.7, ..plain };
     let chains = [
-        (
-            "greedy",
-            ShapingOptions {
-                temperature: 0.0,
-                ..plain
-            },
-        ),
+        ("greedy", ShapingOptions { temperature: 0.0, ..plain }),
         ("top-k 64, top-p 0.95", top_k),
-        (
-            "top-k 64, penalties over 4096 tokens",
-            ShapingOptions {
-                repetition_penalty: 1.1,
-                ..top_k
-            },
-        ),
+        ("top-k 64, penalties over 4096 tokens", ShapingOptions { repetition_penalty: 1.1, ..top_k }),
         ("temperature only", plain),
-        (
-            "top-p 0.95",
-            ShapingOptions {
-                top_p: 0.95,
-                ..plain
-            },
-        ),
-        (
-            "min-p 0.05",
-            ShapingOptions {
-                min_p: 0.05,
-                ..plain
-            },
-        ),
+        ("top-p 0.95", ShapingOptions { top_p: 0.95, ..plain }),
+        ("min-p 0.05", ShapingOptions { min_p: 0.05, ..plain }),
     ];
     let mut scratch = Scratch::new();
     for (name, options) in chains {

@@ -46,13 +46,7 @@ impl History {
 
     /// An empty history in which only the last `window` tokens count.
     pub fn with_window(window: usize) -> Self {
-        Self {
-            recent: Some(Recent {
-                window,
-                ids: VecDeque::new(),
-            }),
-            ..Self::default()
-        }
+        Self { recent: Some(Recent { window, ids: VecDeque::new() }), ..Self::default() }
     }
 
     /// Adds the tokens of a prompt.
@@ -91,11 +85,7 @@ impl History {
     fn add(&mut self, id: TokenId, origin: Origin) {
         self.total += 1;
         let slot = *self.index.entry(id).or_insert_with(|| {
-            self.counts.push(Count {
-                id,
-                prompt: 0,
-                generated: 0,
-            });
+            self.counts.push(Count { id, prompt: 0, generated: 0 });
             self.counts.len() - 1
         });
         *self.counts[slot].of(origin) += 1;

@@ -14,10 +14,7 @@ const ROUNDS: usize = 10;
 /// Any position can be drawn without the ones before it, so a sequence continued from a cache
 /// draws the same numbers as one computed from its start.
 pub fn uniform(seed: u64, position: u64) -> f64 {
-    let words = philox4x32_10(
-        [position as u32, (position >> 32) as u32, 0, 0],
-        [seed as u32, (seed >> 32) as u32],
-    );
+    let words = philox4x32_10([position as u32, (position >> 32) as u32, 0, 0], [seed as u32, (seed >> 32) as u32]);
     let bits = (u64::from(words[1]) << 32 | u64::from(words[0])) >> 11;
     bits as f64 * (1.0 / (1u64 << 53) as f64)
 }
@@ -26,9 +23,7 @@ pub fn uniform(seed: u64, position: u64) -> f64 {
 /// be repeated.
 pub fn fresh_seed() -> u64 {
     let mut hasher = RandomState::new().build_hasher();
-    let now = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     hasher.write_u128(now.as_nanos());
     hasher.finish()
 }
@@ -37,12 +32,7 @@ fn philox4x32_10(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     for _ in 0..ROUNDS {
         let a = u64::from(MULTIPLIERS[0]) * u64::from(counter[0]);
         let b = u64::from(MULTIPLIERS[1]) * u64::from(counter[2]);
-        counter = [
-            (b >> 32) as u32 ^ counter[1] ^ key[0],
-            b as u32,
-            (a >> 32) as u32 ^ counter[3] ^ key[1],
-            a as u32,
-        ];
+        counter = [(b >> 32) as u32 ^ counter[1] ^ key[0], b as u32, (a >> 32) as u32 ^ counter[3] ^ key[1], a as u32];
         key = [key[0].wrapping_add(WEYL[0]), key[1].wrapping_add(WEYL[1])];
     }
     counter
@@ -55,16 +45,8 @@ mod tests {
     #[test]
     fn philox_matches_the_published_vectors() {
         let cases = [
-            (
-                [0; 4],
-                [0; 2],
-                [0x6627_E8D5, 0xE169_C58D, 0xBC57_AC4C, 0x9B00_DBD8],
-            ),
-            (
-                [u32::MAX; 4],
-                [u32::MAX; 2],
-                [0x408F_276D, 0x41C8_3B0E, 0xA20B_C7C6, 0x6D54_51FD],
-            ),
+            ([0; 4], [0; 2], [0x6627_E8D5, 0xE169_C58D, 0xBC57_AC4C, 0x9B00_DBD8]),
+            ([u32::MAX; 4], [u32::MAX; 2], [0x408F_276D, 0x41C8_3B0E, 0xA20B_C7C6, 0x6D54_51FD]),
             (
                 [0x243F_6A88, 0x85A3_08D3, 0x1319_8A2E, 0x0370_7344],
                 [0xA409_3822, 0x299F_31D0],

@@ -32,26 +32,16 @@ pub struct LogProbs {
 /// As [`select`](crate::select), and an id without a logit.
 pub fn log_softmax(logits: &[LogitValue], ids: &[TokenId]) -> Result<Vec<f64>, SelectError> {
     let normaliser = Normaliser::of(logits)?;
-    ids.iter()
-        .map(|id| normaliser.logprob(logits, *id))
-        .collect()
+    ids.iter().map(|id| normaliser.logprob(logits, *id)).collect()
 }
 
 /// The log-probability of the chosen token and of the `top` best.
 ///
 /// # Errors
 /// As [`log_softmax`].
-pub fn logprobs(
-    logits: &[LogitValue],
-    chosen: TokenId,
-    top: usize,
-) -> Result<LogProbs, SelectError> {
+pub fn logprobs(logits: &[LogitValue], chosen: TokenId, top: usize) -> Result<LogProbs, SelectError> {
     let normaliser = Normaliser::of(logits)?;
-    let report = |token| {
-        normaliser
-            .logprob(logits, token)
-            .map(|logprob| LogProb { token, logprob })
-    };
+    let report = |token| normaliser.logprob(logits, token).map(|logprob| LogProb { token, logprob });
     let mut best = Vec::new();
     if top > 0 {
         keep_best(logits, top, &mut best);
@@ -59,10 +49,7 @@ pub fn logprobs(
     }
     Ok(LogProbs {
         chosen: report(chosen)?,
-        top: best
-            .iter()
-            .map(|scored| report(TokenId(scored.id)))
-            .collect::<Result<_, _>>()?,
+        top: best.iter().map(|scored| report(TokenId(scored.id))).collect::<Result<_, _>>()?,
     })
 }
 
@@ -84,17 +71,11 @@ impl Normaliser {
             }
             total += sum(&weights);
         }
-        Ok(Self {
-            max,
-            ln_sum: ln(total),
-        })
+        Ok(Self { max, ln_sum: ln(total) })
     }
 
     fn logprob(&self, logits: &[LogitValue], id: TokenId) -> Result<f64, SelectError> {
-        let logit = logits.get(id.index()).ok_or(SelectError::NoSuchToken {
-            id,
-            len: logits.len(),
-        })?;
+        let logit = logits.get(id.index()).ok_or(SelectError::NoSuchToken { id, len: logits.len() })?;
         Ok(((f64::from(*logit) - self.max) - self.ln_sum).clamp(LOGPROB_FLOOR, 0.0))
     }
 }

@@ -120,10 +120,7 @@ pub fn distribution(
 ) -> Result<Vec<Candidate>, SelectError> {
     let ids = match shape(logits, shaping, history, scratch)? {
         Shaped::One(token) => {
-            return Ok(vec![Candidate {
-                token,
-                probability: 1.0,
-            }]);
+            return Ok(vec![Candidate { token, probability: 1.0 }]);
         }
         Shaped::Many(ids) => ids,
     };
@@ -133,10 +130,7 @@ pub fn distribution(
         .iter()
         .enumerate()
         .filter(|(_, weight)| **weight > 0.0)
-        .map(|(index, weight)| Candidate {
-            token: ids.token(index, scratch),
-            probability: weight / total,
-        })
+        .map(|(index, weight)| Candidate { token: ids.token(index, scratch), probability: weight / total })
         .collect();
     candidates.sort_by(|a, b| b.probability.total_cmp(&a.probability));
     Ok(candidates)
@@ -151,10 +145,7 @@ pub(crate) struct Scored {
 
 impl Scored {
     pub(crate) fn best_first(a: &Self, b: &Self) -> Ordering {
-        b.score
-            .partial_cmp(&a.score)
-            .unwrap_or(Ordering::Equal)
-            .then(a.id.cmp(&b.id))
+        b.score.partial_cmp(&a.score).unwrap_or(Ordering::Equal).then(a.id.cmp(&b.id))
     }
 }
 
@@ -188,13 +179,7 @@ fn shape(
     history: &History,
     scratch: &mut Scratch,
 ) -> Result<Shaped, SelectError> {
-    let Scratch {
-        penalised,
-        best,
-        scores,
-        weights,
-        ..
-    } = scratch;
+    let Scratch { penalised, best, scores, weights, .. } = scratch;
     let row = if shaping.has_penalties() && !history.is_empty() {
         penalise(logits, shaping, history, penalised);
         penalised.as_slice()
@@ -216,10 +201,7 @@ fn shape(
         scores.extend(best.iter().map(|scored| scored.score));
         (Ids::Best, scores.as_slice())
     };
-    let scale = Scale {
-        max: f64::from(max),
-        per_degree: 1.0 / f64::from(options.temperature),
-    };
+    let scale = Scale { max: f64::from(max), per_degree: 1.0 / f64::from(options.temperature) };
     weights.clear();
     weights.resize(scores.len(), 0.0);
     for (weight, score) in weights.iter_mut().zip(scores) {
@@ -254,12 +236,7 @@ impl Scale {
 
 /// Copies the row and changes the logits of the tokens in the history; a finite logit stays
 /// finite.
-fn penalise(
-    logits: &[LogitValue],
-    shaping: &Shaping,
-    history: &History,
-    penalised: &mut Vec<LogitValue>,
-) {
+fn penalise(logits: &[LogitValue], shaping: &Shaping, history: &History, penalised: &mut Vec<LogitValue>) {
     let options = shaping.options();
     penalised.clear();
     penalised.extend_from_slice(logits);
@@ -271,11 +248,8 @@ fn penalise(
             continue;
         }
         if count.prompt + count.generated > 0 {
-            *logit = if *logit > 0.0 {
-                *logit / options.repetition_penalty
-            } else {
-                *logit * options.repetition_penalty
-            };
+            *logit =
+                if *logit > 0.0 { *logit / options.repetition_penalty } else { *logit * options.repetition_penalty };
         }
         if count.generated > 0 {
             *logit -= options.presence_penalty;
@@ -325,11 +299,7 @@ fn first_of(row: &[LogitValue], max: LogitValue) -> usize {
     const BLOCK: usize = 64;
     let holds = |block: &[LogitValue]| block.iter().fold(false, |any, x| any | (*x == max));
     let block = row.chunks(BLOCK).position(holds).unwrap_or(0) * BLOCK;
-    block
-        + row[block..]
-            .iter()
-            .position(|score| *score == max)
-            .unwrap_or(0)
+    block + row[block..].iter().position(|score| *score == max).unwrap_or(0)
 }
 
 /// Leaves the `k` best unmasked entries of the row in `best`, in no particular order.
@@ -342,18 +312,12 @@ pub(crate) fn keep_best(row: &[LogitValue], k: usize, best: &mut Vec<Scored>) {
     let full = k.max(256).saturating_mul(2);
     let mut threshold = f32::NEG_INFINITY;
     for (block_index, block) in row.chunks(BLOCK).enumerate() {
-        if !block
-            .iter()
-            .fold(false, |any, score| any | (*score > threshold))
-        {
+        if !block.iter().fold(false, |any, score| any | (*score > threshold)) {
             continue;
         }
         for (offset, &score) in block.iter().enumerate() {
             if score > threshold {
-                best.push(Scored {
-                    id: (block_index * BLOCK + offset) as u32,
-                    score,
-                });
+                best.push(Scored { id: (block_index * BLOCK + offset) as u32, score });
             }
         }
         if best.len() >= full {
@@ -399,16 +363,9 @@ fn keep_top_p(scores: &[LogitValue], weights: &mut [f64], top_p: f64, scale: Sca
         return;
     };
     let from = crossing as f64;
-    let to = if crossing == BINS - 1 {
-        f64::INFINITY
-    } else {
-        from + 1.0
-    };
+    let to = if crossing == BINS - 1 { f64::INFINITY } else { from + 1.0 };
     let mut ranked = Vec::new();
-    let blocks = scores
-        .chunks(BLOCK)
-        .zip(weights.chunks_mut(BLOCK))
-        .enumerate();
+    let blocks = scores.chunks(BLOCK).zip(weights.chunks_mut(BLOCK)).enumerate();
     for (block_index, (scores, weights)) in blocks {
         let mut any = false;
         for (score, weight) in scores.iter().zip(weights) {
@@ -418,10 +375,7 @@ fn keep_top_p(scores: &[LogitValue], weights: &mut [f64], top_p: f64, scale: Sca
         }
         for (offset, &score) in scores.iter().enumerate().filter(|_| any) {
             if (from..to).contains(&depth_of(score)) {
-                ranked.push(Scored {
-                    id: (block_index * BLOCK + offset) as u32,
-                    score,
-                });
+                ranked.push(Scored { id: (block_index * BLOCK + offset) as u32, score });
             }
         }
     }
@@ -469,8 +423,5 @@ fn draw(weights: &[f64], u: f64, partial_sums: &mut Vec<f64>) -> usize {
         before += total;
     }
     // Rounding left the target at the total: the last token that can be drawn.
-    weights
-        .iter()
-        .rposition(|weight| *weight > 0.0)
-        .unwrap_or(last)
+    weights.iter().rposition(|weight| *weight > 0.0).unwrap_or(last)
 }

@@ -65,24 +65,9 @@ impl Shaping {
     pub fn new(options: ShapingOptions) -> Result<Self, ShapingError> {
         let o = &options;
         let checks = [
-            (
-                "temperature",
-                o.temperature,
-                o.temperature >= 0.0,
-                "a finite number, at least 0",
-            ),
-            (
-                "top_p",
-                o.top_p,
-                o.top_p >= 0.0,
-                "a finite number, at least 0 (1 or more is off)",
-            ),
-            (
-                "min_p",
-                o.min_p,
-                (0.0..=1.0).contains(&o.min_p),
-                "from 0 (off) to 1",
-            ),
+            ("temperature", o.temperature, o.temperature >= 0.0, "a finite number, at least 0"),
+            ("top_p", o.top_p, o.top_p >= 0.0, "a finite number, at least 0 (1 or more is off)"),
+            ("min_p", o.min_p, (0.0..=1.0).contains(&o.min_p), "from 0 (off) to 1"),
             (
                 "repetition_penalty",
                 o.repetition_penalty,
@@ -104,11 +89,7 @@ impl Shaping {
         ];
         for (field, found, in_range, allowed) in checks {
             if !found.is_finite() || !in_range {
-                return Err(ShapingError {
-                    field,
-                    allowed,
-                    found,
-                });
+                return Err(ShapingError { field, allowed, found });
             }
         }
         Ok(Self(options))
@@ -116,10 +97,7 @@ impl Shaping {
 
     /// The best token every time, without penalties.
     pub fn greedy() -> Self {
-        Self(ShapingOptions {
-            temperature: 0.0,
-            ..ShapingOptions::default()
-        })
+        Self(ShapingOptions { temperature: 0.0, ..ShapingOptions::default() })
     }
 
     /// The options this was made from.
@@ -134,8 +112,6 @@ impl Shaping {
 
     /// Whether any penalty changes a logit.
     pub fn has_penalties(&self) -> bool {
-        self.0.repetition_penalty != 1.0
-            || self.0.presence_penalty != 0.0
-            || self.0.frequency_penalty != 0.0
+        self.0.repetition_penalty != 1.0 || self.0.presence_penalty != 0.0 || self.0.frequency_penalty != 0.0
     }
 }

@@ -2,9 +2,7 @@
 
 use foundation::TokenId;
 use proptest::prelude::*;
-use turbospark_selection::{
-    History, Scratch, Shaping, ShapingOptions, distribution, select, uniform,
-};
+use turbospark_selection::{History, Scratch, Shaping, ShapingOptions, distribution, select, uniform};
 
 /// The chain as its definition reads: a full sort, the platform's `exp`, no tricks.
 fn reference(row: &[f32], options: &ShapingOptions) -> Vec<(u32, f64)> {
@@ -44,44 +42,26 @@ fn row() -> impl Strategy<Value = Vec<f32>> {
         8 => (-80i32..40).prop_map(|step| step as f32 * 0.25),
         1 => Just(f32::NEG_INFINITY),
     ];
-    (
-        prop::collection::vec(score, 0..3000),
-        any::<prop::sample::Index>(),
-    )
-        .prop_map(|(mut row, at)| {
-            row.push(0.0);
-            let at = at.index(row.len());
-            row[at] = 1.125;
-            row
-        })
+    (prop::collection::vec(score, 0..3000), any::<prop::sample::Index>()).prop_map(|(mut row, at)| {
+        row.push(0.0);
+        let at = at.index(row.len());
+        row[at] = 1.125;
+        row
+    })
 }
 
 fn options() -> impl Strategy<Value = ShapingOptions> {
     let top_k = prop_oneof![Just(0usize), 1usize..10, 1usize..4000];
     let top_p = prop_oneof![Just(1.0f32), 0.0f32..1.0];
     let min_p = prop_oneof![Just(0.0f32), 0.0f32..1.0];
-    (0.05f32..4.0, top_k, top_p, min_p, any::<u64>()).prop_map(
-        |(temperature, top_k, top_p, min_p, seed)| ShapingOptions {
-            temperature,
-            top_k,
-            top_p,
-            min_p,
-            seed,
-            ..ShapingOptions::default()
-        },
-    )
+    (0.05f32..4.0, top_k, top_p, min_p, any::<u64>()).prop_map(|(temperature, top_k, top_p, min_p, seed)| {
+        ShapingOptions { temperature, top_k, top_p, min_p, seed, ..ShapingOptions::default() }
+    })
 }
 
 fn choose(row: &[f32], options: ShapingOptions, position: u64) -> TokenId {
     let shaping = Shaping::new(options).unwrap();
-    select(
-        row,
-        &shaping,
-        &History::new(),
-        position,
-        &mut Scratch::new(),
-    )
-    .unwrap()
+    select(row, &shaping, &History::new(), position, &mut Scratch::new()).unwrap()
 }
 
 proptest! {
@@ -153,17 +133,9 @@ proptest! {
 
 #[test]
 fn draws_follow_the_exact_distribution() {
-    let row: Vec<f32> = (0..500)
-        .map(|id| ((id * 7919) % 500) as f32 * -0.02)
-        .collect();
+    let row: Vec<f32> = (0..500).map(|id| ((id * 7919) % 500) as f32 * -0.02).collect();
     for (seed, top_k, top_p) in [(1, 0, 1.0), (2, 40, 1.0), (3, 0, 0.9), (4, 100, 0.8)] {
-        let options = ShapingOptions {
-            temperature: 0.8,
-            top_k,
-            top_p,
-            seed,
-            ..Default::default()
-        };
+        let options = ShapingOptions { temperature: 0.8, top_k, top_p, seed, ..Default::default() };
         let shaping = Shaping::new(options).unwrap();
         let mut scratch = Scratch::new();
         let mut counts = vec![0f64; row.len()];
@@ -190,10 +162,7 @@ fn draws_follow_the_exact_distribution() {
             chi += f64::powi(rare_seen - rare_expected, 2) / rare_expected;
             degrees += 1.0;
         }
-        assert_eq!(
-            seen, DRAWS as f64,
-            "a token outside the distribution was drawn"
-        );
+        assert_eq!(seen, DRAWS as f64, "a token outside the distribution was drawn");
         // The 0.999 quantile by Wilson and Hilferty's approximation.
         let spread = 2.0 / (9.0 * degrees);
         let limit = degrees * f64::powi(1.0 - spread + 3.09 * f64::sqrt(spread), 3);

@@ -48,6 +48,7 @@ pub fn nmse(a: &[f32], b: &[f32]) -> f64 {
     let error: f64 = a.iter().zip(b).map(|(a, b)| square(*a as f64 - *b as f64)).sum();
     error / b.iter().map(|b| square(*b as f64)).sum::<f64>()
 }
+
 /// One file of a golden model and the file of its expected values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GoldenFile {
@@ -85,4 +86,16 @@ pub fn families() -> Vec<GoldenFile> {
         })
     });
     files.filter(|f| f.path().exists()).collect()
+}
+
+/// One model in each quantised type llama.cpp writes.
+pub fn quantised() -> Vec<GoldenFile> {
+    macro_rules! files {
+        ($($name:literal)*) => {
+            [$((concat!("model-", $name, ".gguf"), concat!("expected-", $name, ".safetensors"))),*]
+        };
+    }
+    files!("F16" "Q4_0" "Q4_1" "Q5_0" "Q5_1" "Q8_0" "Q2_K" "Q3_K_S" "Q4_K_S" "Q5_K_S" "Q6_K" "IQ4_NL" "IQ4_XS" "IQ3_S")
+        .map(|(file, expected)| GoldenFile { model: "llama_k256", file, expected })
+        .to_vec()
 }

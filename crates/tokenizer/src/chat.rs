@@ -29,11 +29,7 @@ pub struct Message {
 impl Message {
     /// A message with text content.
     pub fn new(role: impl Into<String>, content: impl Into<String>) -> Self {
-        Self {
-            role: role.into(),
-            content: Content::Text(content.into()),
-            ..Self::default()
-        }
+        Self { role: role.into(), content: Content::Text(content.into()), ..Self::default() }
     }
 
     /// A message of the user.

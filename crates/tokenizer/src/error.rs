@@ -34,9 +34,7 @@ pub enum TokenizerError {
         reason: String,
     },
     /// A GGUF vocabulary names a model that is not supported.
-    #[error(
-        "unknown vocabulary model `{model}` in tokenizer.ggml.model; known: gpt2, llama, gemma4"
-    )]
+    #[error("unknown vocabulary model `{model}` in tokenizer.ggml.model; known: gpt2, llama, gemma4")]
     UnknownModel {
         /// The name in the file.
         model: String,
@@ -97,9 +95,7 @@ pub enum TemplateError {
         steps: u64,
     },
     /// The template's output is larger than its input can explain.
-    #[error(
-        "the chat template produced {bytes} bytes, more than the {limit} allowed for this conversation"
-    )]
+    #[error("the chat template produced {bytes} bytes, more than the {limit} allowed for this conversation")]
     TooLong {
         /// Bytes produced.
         bytes: usize,
@@ -107,9 +103,7 @@ pub enum TemplateError {
         limit: usize,
     },
     /// A message has a content part this model cannot take.
-    #[error(
-        "message {index} has a content part of type `{kind}`; this model takes only `text` parts"
-    )]
+    #[error("message {index} has a content part of type `{kind}`; this model takes only `text` parts")]
     UnsupportedPart {
         /// Position of the message in the conversation, from 0.
         index: usize,

@@ -37,12 +37,7 @@ impl TokenizerConfig {
     pub fn from_json(tokenizer_config: &[u8]) -> Result<Self, TokenizerError> {
         let json = parse("tokenizer_config.json", tokenizer_config)?;
         // A special token is its text, or an object with the text in `content`.
-        let token = |key: &str| {
-            json[key]
-                .as_str()
-                .or(json[key]["content"].as_str())
-                .map(str::to_owned)
-        };
+        let token = |key: &str| json[key].as_str().or(json[key]["content"].as_str()).map(str::to_owned);
         let mut config = Self {
             bos_token: token("bos_token"),
             eos_token: token("eos_token"),
@@ -68,19 +63,13 @@ impl TokenizerConfig {
             if ids.len() > MAX_STOP_IDS {
                 return Err(config_error(
                     file,
-                    format!(
-                        "eos_token_id lists {} ids, more than {MAX_STOP_IDS}",
-                        ids.len()
-                    ),
+                    format!("eos_token_id lists {} ids, more than {MAX_STOP_IDS}", ids.len()),
                 ));
             }
             for id in ids {
                 let id = id.as_u64().and_then(|id| u32::try_from(id).ok());
                 let id = id.ok_or_else(|| {
-                    config_error(
-                        file,
-                        format!("eos_token_id is {value}, not an id or a list of ids"),
-                    )
+                    config_error(file, format!("eos_token_id is {value}, not an id or a list of ids"))
                 })?;
                 self.stop_ids.insert(TokenId(id));
             }
@@ -109,9 +98,7 @@ impl Tokenizer {
     /// `generation_config.json`, `config.json`, `chat_template.jinja` and `chat_template.json`.
     pub fn open_dir(dir: &Path) -> Result<Self, TokenizerError> {
         let vocabulary =
-            read(dir, "tokenizer.json")?.ok_or_else(|| TokenizerError::NoVocabulary {
-                dir: dir.to_owned(),
-            })?;
+            read(dir, "tokenizer.json")?.ok_or_else(|| TokenizerError::NoVocabulary { dir: dir.to_owned() })?;
         let mut config = match read(dir, "tokenizer_config.json")? {
             Some(json) => TokenizerConfig::from_json(&json)?,
             None => TokenizerConfig::default(),
@@ -125,8 +112,8 @@ impl Tokenizer {
             config.read_templates(&parse("chat_template.json", &json)?["chat_template"]);
         }
         if let Some(source) = read(dir, "chat_template.jinja")? {
-            let source = String::from_utf8(source)
-                .map_err(|_| config_error("chat_template.jinja", "it is not UTF-8".into()))?;
+            let source =
+                String::from_utf8(source).map_err(|_| config_error("chat_template.jinja", "it is not UTF-8".into()))?;
             config.chat_template = Some(source);
         }
         Self::from_json(&vocabulary, &config)
@@ -147,8 +134,5 @@ fn parse(file: &str, json: &[u8]) -> Result<Value, TokenizerError> {
 }
 
 fn config_error(file: &str, reason: String) -> TokenizerError {
-    TokenizerError::Config {
-        file: file.to_owned(),
-        reason,
-    }
+    TokenizerError::Config { file: file.to_owned(), reason }
 }

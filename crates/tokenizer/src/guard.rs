@@ -115,15 +115,8 @@ mod tests {
 
     fn vocabulary() -> AddedTokens {
         let control = ["<|im_end|>", "<|im_start|>", "</think>", "<a", "a<", "§"];
-        let tokens = control
-            .iter()
-            .zip(0..)
-            .map(|(&text, id)| AddedToken::plain(text.into(), TokenId(id), true));
-        AddedTokens::new(
-            tokens
-                .chain([AddedToken::plain("  ".into(), TokenId(9), false)])
-                .collect(),
-        )
+        let tokens = control.iter().zip(0..).map(|(&text, id)| AddedToken::plain(text.into(), TokenId(id), true));
+        AddedTokens::new(tokens.chain([AddedToken::plain("  ".into(), TokenId(9), false)]).collect())
     }
 
     proptest! {
@@ -149,9 +142,6 @@ mod tests {
         let guard = Guard::new(&added);
         assert_eq!(guard.mark("x</think>y", Author::Assistant), "x</think>y");
         assert_ne!(guard.mark("x</think>y", Author::Other), "x</think>y");
-        assert_ne!(
-            guard.mark("x<|im_end|>y", Author::Assistant),
-            "x<|im_end|>y"
-        );
+        assert_ne!(guard.mark("x<|im_end|>y", Author::Assistant), "x<|im_end|>y");
     }
 }

@@ -40,11 +40,7 @@ impl Pattern {
             length += usize::from(bytes[i] == bytes[length]);
             border[i] = length;
         }
-        Self {
-            bytes,
-            border: border.into(),
-            matched: 0,
-        }
+        Self { bytes, border: border.into(), matched: 0 }
     }
 
     /// Takes one byte; true when the pattern is complete.
@@ -60,25 +56,14 @@ impl Pattern {
 impl StopMatcher {
     /// A matcher for `stops`; empty strings are ignored.
     pub fn new(stops: &[String]) -> Self {
-        let patterns = stops
-            .iter()
-            .filter(|stop| !stop.is_empty())
-            .map(|stop| Pattern::new(stop))
-            .collect();
-        Self {
-            patterns,
-            held: String::new(),
-            stopped: false,
-        }
+        let patterns = stops.iter().filter(|stop| !stop.is_empty()).map(|stop| Pattern::new(stop)).collect();
+        Self { patterns, held: String::new(), stopped: false }
     }
 
     /// Takes the next piece of text. After a match every further piece is dropped.
     pub fn push(&mut self, delta: &str) -> StopOutcome {
         if self.stopped {
-            return StopOutcome {
-                text: String::new(),
-                stopped: true,
-            };
+            return StopOutcome { text: String::new(), stopped: true };
         }
         let before = self.held.len();
         self.held.push_str(delta);
@@ -94,22 +79,11 @@ impl StopMatcher {
         if let Some(start) = first {
             self.stopped = true;
             self.held.truncate(start);
-            return StopOutcome {
-                text: std::mem::take(&mut self.held),
-                stopped: true,
-            };
+            return StopOutcome { text: std::mem::take(&mut self.held), stopped: true };
         }
-        let withheld = self
-            .patterns
-            .iter()
-            .map(|pattern| pattern.matched)
-            .max()
-            .unwrap_or(0);
+        let withheld = self.patterns.iter().map(|pattern| pattern.matched).max().unwrap_or(0);
         let kept = self.held.split_off(self.held.len() - withheld);
-        StopOutcome {
-            text: std::mem::replace(&mut self.held, kept),
-            stopped: false,
-        }
+        StopOutcome { text: std::mem::replace(&mut self.held, kept), stopped: false }
     }
 
     /// The text still withheld when generation ends without a match; empty after a match.

@@ -18,12 +18,7 @@ pub struct StreamDecoder {
 impl StreamDecoder {
     pub(crate) fn new(pieces: Arc<Pieces>, skip_special: bool) -> Self {
         let strip_next_space = pieces.strip_leading_space;
-        Self {
-            pieces,
-            skip_special,
-            pending: Vec::new(),
-            strip_next_space,
-        }
+        Self { pieces, skip_special, pending: Vec::new(), strip_next_space }
     }
 
     /// For text that continues earlier text: keeps the space in front of the first word.
@@ -102,11 +97,7 @@ impl StreamDecoder {
     }
 
     fn broken(&self, length: usize, out: &mut String) {
-        let count = if self.pieces.broken == Broken::PerByte {
-            length
-        } else {
-            1
-        };
+        let count = if self.pieces.broken == Broken::PerByte { length } else { 1 };
         out.extend(std::iter::repeat_n(char::REPLACEMENT_CHARACTER, count));
     }
 

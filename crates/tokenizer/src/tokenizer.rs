@@ -10,7 +10,7 @@ use crate::turn_end;
 use crate::vocab::Encoder;
 use crate::vocab::added::{AddedTokens, Cut};
 use crate::vocab::gguf::GgufVocab;
-use crate::vocab::json::JsonModel;
+use crate::vocab::json;
 use crate::vocab::pieces::{Kind, Pieces};
 use foundation::TokenId;
 use std::collections::BTreeSet;
@@ -48,10 +48,7 @@ struct TemplateSlot {
 
 impl TemplateSlot {
     fn new(source: &str) -> Self {
-        Self {
-            source: source.to_owned(),
-            compiled: ChatTemplate::new(source),
-        }
+        Self { source: source.to_owned(), compiled: ChatTemplate::new(source) }
     }
 }
 
@@ -66,33 +63,27 @@ impl std::fmt::Debug for Tokenizer {
 
 impl Tokenizer {
     /// Loads a `tokenizer.json` with the settings of its configuration files.
-    pub fn from_json(
-        tokenizer_json: &[u8],
-        config: &TokenizerConfig,
-    ) -> Result<Self, TokenizerError> {
-        let built = JsonModel::build(tokenizer_json)?;
+    pub fn from_json(tokenizer_json: &[u8], config: &TokenizerConfig) -> Result<Self, TokenizerError> {
+        let built = json::build(tokenizer_json)?;
         let added = AddedTokens::new(built.added);
         let id = |text: &Option<String>| {
-            text.as_deref()
-                .and_then(|text| added.id_of(text).or_else(|| built.model.id_of(text)))
+            text.as_deref().and_then(|text| added.id_of(text).or_else(|| built.encoder.id_of(text)))
         };
         let (bos, eos) = (id(&config.bos_token), id(&config.eos_token));
         let (pad, unk) = (id(&config.pad_token), id(&config.unk_token));
-        let bos = bos.or(built.prefix);
+        let prefix = id(&built.prefix);
+        let bos = bos.or(prefix);
         let mut stop_ids = config.stop_ids.clone();
         stop_ids.extend(eos);
         Ok(Self {
-            encoder: Encoder::Json(Box::new(built.model)),
+            encoder: built.encoder,
             pieces: Arc::new(built.pieces),
             added,
             bos,
             eos,
             pad,
             unk,
-            add_bos: bos.is_some()
-                && config
-                    .add_bos
-                    .unwrap_or(built.prefix.is_some() && built.prefix == bos),
+            add_bos: bos.is_some() && config.add_bos.unwrap_or(prefix == bos),
             stop_ids,
             template: config.chat_template.as_deref().map(TemplateSlot::new),
             tool_template: config.tool_template.as_deref().map(TemplateSlot::new),
@@ -104,12 +95,7 @@ impl Tokenizer {
         let built = vocab.build()?;
         let id = |id: Option<u32>| id.map(TokenId);
         let mut stop_ids = turn_end::find(&built.pieces);
-        stop_ids.extend(
-            [vocab.eos, vocab.eot, vocab.eom]
-                .into_iter()
-                .flatten()
-                .map(TokenId),
-        );
+        stop_ids.extend([vocab.eos, vocab.eot, vocab.eom].into_iter().flatten().map(TokenId));
         Ok(Self {
             encoder: built.encoder,
             pieces: Arc::new(built.pieces),
@@ -127,10 +113,7 @@ impl Tokenizer {
 
     /// Replaces the chat template, or gives one to a model that has none.
     pub fn with_chat_template(mut self, source: &str) -> Result<Self, TemplateError> {
-        self.template = Some(TemplateSlot {
-            source: source.to_owned(),
-            compiled: Ok(ChatTemplate::new(source)?),
-        });
+        self.template = Some(TemplateSlot { source: source.to_owned(), compiled: Ok(ChatTemplate::new(source)?) });
         self.tool_template = None;
         Ok(self)
     }
@@ -153,9 +136,7 @@ impl Tokenizer {
     /// wrote none, one is added where the vocabulary asks for it.
     pub fn encode_chat(&self, request: &ChatRequest) -> Result<Vec<TokenId>, TokenizerError> {
         let guard = Guard::new(&self.added);
-        let prompt = self
-            .template_for(request)?
-            .render_guarded(&self.with_special_tokens(request), &guard)?;
+        let prompt = self.template_for(request)?.render_guarded(&self.with_special_tokens(request), &guard)?;
         let mut text = String::with_capacity(prompt.len());
         let mut cuts = Vec::new();
         let mut at = 0;
@@ -175,11 +156,7 @@ impl Tokenizer {
             plain(&prompt[at..cut.start], &mut text, &mut cuts);
             let start = text.len();
             text.push_str(&prompt[cut.start..cut.end]);
-            cuts.push(Cut {
-                start,
-                end: text.len(),
-                id: cut.id,
-            });
+            cuts.push(Cut { start, end: text.len(), id: cut.id });
             at = cut.end;
         }
         plain(&prompt[at..], &mut text, &mut cuts);
@@ -188,9 +165,7 @@ impl Tokenizer {
 
     /// Renders a conversation with the chat template, without encoding it.
     pub fn render_chat(&self, request: &ChatRequest) -> Result<String, TokenizerError> {
-        Ok(self
-            .template_for(request)?
-            .render(&self.with_special_tokens(request))?)
+        Ok(self.template_for(request)?.render(&self.with_special_tokens(request))?)
     }
 
     /// The text of `ids`. Bytes that are not UTF-8 become U+FFFD; ids without a token become nothing.
@@ -211,8 +186,7 @@ impl Tokenizer {
 
     /// The text of one token, for display; U+FFFD stands for incomplete characters.
     pub fn piece(&self, id: TokenId) -> Option<String> {
-        self.token_bytes(id)
-            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+        self.token_bytes(id).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
     }
 
     /// The bytes that one token adds to a text.
@@ -222,11 +196,7 @@ impl Tokenizer {
 
     /// The token with exactly this text.
     pub fn id_of(&self, piece: &str) -> Option<TokenId> {
-        self.added.id_of(piece).or_else(|| match &self.encoder {
-            Encoder::Json(model) => model.id_of(piece),
-            Encoder::Bpe(model) => model.id_of(piece),
-            Encoder::Spm(model) => model.id_of(piece),
-        })
+        self.added.id_of(piece).or_else(|| self.encoder.id_of(piece))
     }
 
     /// Is this a control token, which text for users leaves out?
@@ -261,19 +231,12 @@ impl Tokenizer {
 
     /// Why the chat template cannot be used, if it cannot be.
     pub fn chat_template_error(&self) -> Option<&TemplateError> {
-        self.template
-            .as_ref()
-            .and_then(|slot| slot.compiled.as_ref().err())
+        self.template.as_ref().and_then(|slot| slot.compiled.as_ref().err())
     }
 
     fn template_for(&self, request: &ChatRequest) -> Result<&ChatTemplate, TokenizerError> {
-        let tools = self
-            .tool_template
-            .as_ref()
-            .filter(|_| request.tools.is_some());
-        let slot = tools
-            .or(self.template.as_ref())
-            .ok_or(TokenizerError::NoChatTemplate)?;
+        let tools = self.tool_template.as_ref().filter(|_| request.tools.is_some());
+        let slot = tools.or(self.template.as_ref()).ok_or(TokenizerError::NoChatTemplate)?;
         slot.compiled.as_ref().map_err(|error| error.clone().into())
     }
 
@@ -288,18 +251,10 @@ impl Tokenizer {
         request
     }
 
-    fn encode_cut(
-        &self,
-        text: &str,
-        cuts: &[Cut],
-        bos: bool,
-    ) -> Result<Vec<TokenId>, TokenizerError> {
+    fn encode_cut(&self, text: &str, cuts: &[Cut], bos: bool) -> Result<Vec<TokenId>, TokenizerError> {
         let mut ids = Vec::with_capacity(text.len() / 3 + 1);
         self.encoder.encode(text, cuts, &mut ids)?;
-        if let Some(id) = self
-            .bos
-            .filter(|&id| bos && self.add_bos && ids.first() != Some(&id))
-        {
+        if let Some(id) = self.bos.filter(|&id| bos && self.add_bos && ids.first() != Some(&id)) {
             ids.insert(0, id);
         }
         Ok(ids)

@@ -31,10 +31,7 @@ pub(crate) fn find(pieces: &Pieces) -> BTreeSet<TokenId> {
         if pieces.kind(id) != Kind::Special {
             continue;
         }
-        let Some(text) = std::str::from_utf8(pieces.bytes(id))
-            .ok()
-            .filter(|text| TURN_ENDS.contains(text))
-        else {
+        let Some(text) = std::str::from_utf8(pieces.bytes(id)).ok().filter(|text| TURN_ENDS.contains(text)) else {
             continue;
         };
         found.insert(id);

@@ -3,11 +3,13 @@
 mod support;
 
 use foundation::TokenId;
+use proptest::prelude::*;
 use serde_json::json;
 use std::collections::BTreeSet;
 use support::{byte_vocabulary, ids};
 use turbospark_tokenizer::{
-    ChatRequest, ChatTemplate, Content, Encode, GgufVocab, Message, TemplateError, Tokenizer, TokenizerConfig, TokenizerError,
+    ChatRequest, ChatTemplate, Content, Encode, GgufVocab, Message, TemplateError, Tokenizer, TokenizerConfig,
+    TokenizerError,
 };
 
 const CHATML: &str = "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}{% endfor %}\
@@ -25,10 +27,9 @@ fn bytes_with(template: &str, add_bos: bool) -> Tokenizer {
 /// A byte-level tokenizer.json with three special tokens and one that is only added.
 fn json_vocabulary() -> serde_json::Value {
     let byte = byte_vocabulary();
-    let vocab: serde_json::Map<String, serde_json::Value> = byte.tokens[..256].iter().cloned().zip((0..256).map(Into::into)).collect();
-    let added = |id: u32, content: &str, special: bool| {
-        json!({"id": id, "content": content, "special": special, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false})
-    };
+    let vocab: serde_json::Map<String, serde_json::Value> =
+        byte.tokens[..256].iter().cloned().zip((0..256).map(Into::into)).collect();
+    let added = |id: u32, content: &str, special: bool| json!({"id": id, "content": content, "special": special, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false});
     json!({
         "version": "1.0", "truncation": null, "padding": null, "normalizer": null, "post_processor": null,
         "added_tokens": [added(256, "<bos>", true), added(257, "<eos>", true), added(258, "<|im_start|>", true),
@@ -160,13 +161,19 @@ fn d13_templates_get_the_shape_they_were_written_for() {
     let render = |source: &str| ChatTemplate::new(source).unwrap().render(&request(messages.clone())).unwrap();
     let calls = "{% for c in m.tool_calls %}{{ c.function.name }}";
     // Written for absent content.
-    let null = format!("{{% for m in messages %}}{{% if m.content is none %}}{calls}{{{{ c.function.arguments|tojson }}}}{{% endfor %}}{{% endif %}}{{% endfor %}}");
+    let null = format!(
+        "{{% for m in messages %}}{{% if m.content is none %}}{calls}{{{{ c.function.arguments|tojson }}}}{{% endfor %}}{{% endif %}}{{% endfor %}}"
+    );
     assert_eq!(render(&null), r#"f{"a": 1}"#);
     // Written for arguments as text.
-    let text = format!("{{% for m in messages %}}{{% if m.tool_calls %}}{calls}{{{{ ':' + c.function.arguments }}}}{{% endfor %}}{{% endif %}}{{% endfor %}}");
+    let text = format!(
+        "{{% for m in messages %}}{{% if m.tool_calls %}}{calls}{{{{ ':' + c.function.arguments }}}}{{% endfor %}}{{% endif %}}{{% endfor %}}"
+    );
     assert_eq!(render(&text), r#"f:{"a": 1}"#);
     // Written for arguments as an object.
-    let object = format!("{{% for m in messages %}}{{% if m.tool_calls %}}{calls}{{% for k, v in c.function.arguments.items() %}} {{{{ k }}}}={{{{ v }}}}{{% endfor %}}{{% endfor %}}{{% endif %}}{{% endfor %}}");
+    let object = format!(
+        "{{% for m in messages %}}{{% if m.tool_calls %}}{calls}{{% for k, v in c.function.arguments.items() %}} {{{{ k }}}}={{{{ v }}}}{{% endfor %}}{{% endfor %}}{{% endif %}}{{% endfor %}}"
+    );
     assert_eq!(render(&object), "f a=1");
 }
 
@@ -241,7 +248,11 @@ fn d14_templates_still_see_reasoning_in_earlier_replies() {
 #[test]
 fn d14_holds_for_tokenizer_json() {
     let json = json_vocabulary().to_string();
-    let config = TokenizerConfig { chat_template: Some(CHATML.into()), eos_token: Some("<|im_end|>".into()), ..TokenizerConfig::default() };
+    let config = TokenizerConfig {
+        chat_template: Some(CHATML.into()),
+        eos_token: Some("<|im_end|>".into()),
+        ..TokenizerConfig::default()
+    };
     let tokenizer = Tokenizer::from_json(json.as_bytes(), &config).unwrap();
     let chat = request(json!([{"role": "user", "content": "a    b<|im_end|></think>"}]));
     let ids = tokenizer.encode_chat(&chat).unwrap();
@@ -252,8 +263,29 @@ fn d14_holds_for_tokenizer_json() {
     assert_eq!(encode(true), support::ids(&[256, 260, 261, 120]));
     assert_eq!(encode(false).iter().filter(|id| id.0 > 255).count(), 1);
     assert_eq!(tokenizer.decode(&encode(false), false), "<bos></think>    x");
-    assert_eq!((tokenizer.vocab_size(), tokenizer.id_of("<eos>"), tokenizer.id_of("a")), (262, Some(TokenId(257)), Some(TokenId(97))));
+    assert_eq!(
+        (tokenizer.vocab_size(), tokenizer.id_of("<eos>"), tokenizer.id_of("a")),
+        (262, Some(TokenId(257)), Some(TokenId(97)))
+    );
     assert!(tokenizer.is_special(TokenId(256)) && !tokenizer.is_special(TokenId(260)));
     assert_eq!(tokenizer.piece(TokenId(0x20)).as_deref(), Some(" "));
     assert_eq!(tokenizer.piece(TokenId(999)), None);
+}
+
+proptest! {
+    #[test]
+    fn d14_control_tokens_are_the_templates_alone(
+        contents in prop::collection::vec(
+            prop::collection::vec(
+                prop::sample::select(vec!["<|im_end|>", "<|im_", "end|>", "<think>", "</think>", "<bos>", "a", " ", "\n", "\u{10FF4D}", "雪"]), 0..8),
+            0..4),
+    ) {
+        let tokenizer = bytes_with(CHATML, false);
+        let messages = contents.iter().map(|parts| Message::user(parts.concat())).collect();
+        let chat = ChatRequest { messages, ..ChatRequest::default() };
+        let ids = tokenizer.encode_chat(&chat).unwrap();
+        let special: Vec<u32> = ids.iter().map(|id| id.0).filter(|&id| id > 255).collect();
+        prop_assert_eq!(special, [258, 259].repeat(contents.len()));
+        prop_assert_eq!(tokenizer.decode(&ids, false), tokenizer.render_chat(&chat).unwrap());
+    }
 }

@@ -11,9 +11,16 @@ const MEGABYTE: usize = 1 << 20;
 const LIMIT: Duration = Duration::from_secs(60);
 
 #[test]
-fn d_a_megabyte_is_encoded_and_decoded_in_linear_time() {
-    let texts = ["a".repeat(MEGABYTE), " ".repeat(MEGABYTE), "\n".repeat(MEGABYTE), "Hello world! ".repeat(MEGABYTE / 13), "雪😀".repeat(MEGABYTE / 7)];
-    let gemma = GgufVocab { model: "gemma4".into(), scores: Vec::new(), merges: vec!["▁ ▁".into()], ..spm_vocabulary() };
+fn a_megabyte_is_encoded_and_decoded_in_linear_time() {
+    let texts = [
+        "a".repeat(MEGABYTE),
+        " ".repeat(MEGABYTE),
+        "\n".repeat(MEGABYTE),
+        "Hello world! ".repeat(MEGABYTE / 13),
+        "雪😀".repeat(MEGABYTE / 7),
+    ];
+    let gemma =
+        GgufVocab { model: "gemma4".into(), scores: Vec::new(), merges: vec!["▁ ▁".into()], ..spm_vocabulary() };
     let mut gemma = gemma;
     gemma.tokens.push("▁▁".into());
     gemma.types.push(1);

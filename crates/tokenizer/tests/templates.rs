@@ -1,12 +1,14 @@
 //! Cases D09 to D11 and D56: templates render as Jinja2 renders them under transformers, and always end.
 
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::time::Instant;
 use turbospark_tokenizer::{ChatRequest, ChatTemplate, CivilTime, TemplateError};
 
 fn render(source: &str, variables: Value) -> Result<String, TemplateError> {
     let Value::Object(mut extra) = variables else { panic!("variables are an object") };
-    let messages = extra.remove("messages").map(|messages| serde_json::from_value(messages).unwrap()).unwrap_or_default();
+    let messages =
+        extra.remove("messages").map(|messages| serde_json::from_value(messages).unwrap()).unwrap_or_default();
     let text = |value: Value| value.as_str().map(str::to_owned);
     let request = ChatRequest {
         messages,
@@ -51,29 +53,53 @@ fn d10_functions_filters_and_tags() {
 
 #[test]
 fn d11_blocks_leave_no_stray_whitespace() {
-    assert_eq!(render("a\n   {% if true %}b{% endif %}  \nc {% if true %}d{% endif %}\ne\n", json!({})).unwrap(), "a\nb  \nc de");
+    assert_eq!(
+        render("a\n   {% if true %}b{% endif %}  \nc {% if true %}d{% endif %}\ne\n", json!({})).unwrap(),
+        "a\nb  \nc de"
+    );
     let source = "{%- for m in messages %}\n  {% if m.role == 'user' %}\nU:{{ m.content.strip() }}\n  {% else %}\nA:{{ m.content | trim }}\n  {% endif %}\n{%- endfor %}\n{% if add_generation_prompt %}\n  A:\n{% endif %}\n";
     let messages = json!([{"role": "user", "content": "  hi \n"}, {"role": "assistant", "content": " yo "}]);
-    assert_eq!(render(source, json!({"messages": messages, "add_generation_prompt": true})).unwrap(), "U:hi\nA:yo\n  A:\n");
+    assert_eq!(
+        render(source, json!({"messages": messages, "add_generation_prompt": true})).unwrap(),
+        "U:hi\nA:yo\n  A:\n"
+    );
 }
 
 /// `data/templates.json` holds what Jinja2 itself renders (`data/make_templates.py`).
 #[test]
 fn d10_templates_equal_jinja2() {
     #[derive(serde::Deserialize)]
+    struct Fixture {
+        templates: BTreeMap<String, String>,
+        conversations: BTreeMap<String, Value>,
+        tools: Value,
+        cases: Vec<Case>,
+    }
+    #[derive(serde::Deserialize)]
     struct Case {
         template: String,
-        name: String,
+        conversation: String,
         variables: Value,
         expected: Option<String>,
+        error: Option<String>,
     }
-    let cases: Vec<Case> = serde_json::from_str(include_str!("data/templates.json")).unwrap();
-    assert!(cases.len() > 60, "only {} cases", cases.len());
+    let fixture: Fixture = serde_json::from_str(include_str!("data/templates.json")).unwrap();
+    assert!(fixture.templates.len() >= 12 && fixture.cases.len() > 100);
     let mut failures = Vec::new();
-    for case in cases {
-        let rendered = render(&case.template, case.variables);
-        if rendered.as_ref().ok() != case.expected.as_ref() {
-            failures.push(format!("{}\n  ours   {rendered:?}\n  theirs {:?}", case.name, case.expected));
+    for case in fixture.cases {
+        let mut variables = case.variables;
+        let with_tools = variables["tools"] == true;
+        variables["tools"] = if with_tools { fixture.tools.clone() } else { Value::Null };
+        variables["messages"] = fixture.conversations[&case.conversation].clone();
+        let rendered = render(&fixture.templates[&case.template], variables);
+        let equal = match (&rendered, &case.expected) {
+            (Ok(ours), Some(theirs)) => ours == theirs,
+            (Err(TemplateError::Refused { message }), None) => Some(message) == case.error.as_ref(),
+            _ => false,
+        };
+        if !equal {
+            let name = format!("{} of {} (tools: {with_tools})", case.template, case.conversation);
+            failures.push(format!("{name}\n  ours   {rendered:?}\n  theirs {:?} {:?}", case.expected, case.error));
         }
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
@@ -100,7 +126,7 @@ fn d56_templates_always_end() {
         let start = Instant::now();
         let result = render(source, json!({"messages": [{"role": "user", "content": "x"}]}));
         assert!(result.is_err(), "{source} gave {} bytes", result.unwrap().len());
-        assert!(start.elapsed().as_secs_f64() < 10.0, "{source} took {:?}", start.elapsed());
+        assert!(start.elapsed().as_secs_f64() < 5.0, "{source} took {:?}", start.elapsed());
     }
 }
 
@@ -108,5 +134,5 @@ fn d56_templates_always_end() {
 fn d56_long_conversations_are_not_mistaken_for_endless_ones() {
     let source = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content|trim|replace('a', 'b') }}<|im_end|>\n{% endfor %}";
     let messages: Vec<Value> = (0..2000).map(|_| json!({"role": "user", "content": "a".repeat(2000)})).collect();
-    assert_eq!(render(source, json!({"messages": messages})).unwrap().len(), 2000 * (2000 + 29));
+    assert_eq!(render(source, json!({"messages": messages})).unwrap().len(), 2000 * (2000 + 28));
 }

@@ -16,42 +16,27 @@ fn families() -> BTreeMap<String, Family> {
 }
 
 #[test]
-fn d_ids_equal_those_of_llama_cpp() {
+fn ids_equal_those_of_llama_cpp() {
     let mut failures = Vec::new();
     let mut checked = 0;
     for (name, family) in families() {
         let tokenizer = Tokenizer::from_vocab(support::vocabulary(&family.vocabulary)).unwrap();
         for (text, expected) in family.ids {
-            let ids = tokenizer
-                .encode(
-                    &text,
-                    Encode {
-                        special: true,
-                        bos: false,
-                    },
-                )
-                .unwrap();
+            let ids = tokenizer.encode(&text, Encode { special: true, bos: false }).unwrap();
             let ids: Vec<u32> = ids.into_iter().map(|id| id.0).collect();
             checked += 1;
             if ids != expected {
-                failures.push(format!(
-                    "{name} {text:?}\n  ours   {ids:?}\n  theirs {expected:?}"
-                ));
+                failures.push(format!("{name} {text:?}\n  ours   {ids:?}\n  theirs {expected:?}"));
             }
         }
     }
     assert!(checked > 1000, "only {checked} cases");
-    assert!(
-        failures.is_empty(),
-        "{} of {checked} differ:\n{}",
-        failures.len(),
-        failures.join("\n")
-    );
+    assert!(failures.is_empty(), "{} of {checked} differ:\n{}", failures.len(), failures.join("\n"));
 }
 
 /// Text comes back from its ids, except where a vocabulary lacks a byte, composes, or puts spaces after control tokens.
 #[test]
-fn d_text_comes_back() {
+fn text_comes_back() {
     for (name, family) in families() {
         let tokenizer = Tokenizer::from_vocab(support::vocabulary(&family.vocabulary)).unwrap();
         let adds_spaces = family.vocabulary["model"] == "llama";

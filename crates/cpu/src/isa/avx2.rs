@@ -69,6 +69,20 @@ pub(crate) fn widen_to_vector(bits: &[u16; 8]) -> __m256 {
     _mm256_cvtph_ps(bits)
 }
 
+/// Asks for the cache lines of a range of bytes, or of what there is of it.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(crate) fn prefetch(bytes: &[u8], range: std::ops::Range<usize>) {
+    for at in range.step_by(64) {
+        // Not an unsafe function in every supported compiler.
+        #[allow(unused_unsafe)]
+        // SAFETY: a prefetch has no effect but on caches, whatever the address.
+        unsafe {
+            _mm_prefetch::<_MM_HINT_T0>(bytes.as_ptr().wrapping_add(at).cast())
+        };
+    }
+}
+
 /// Loads 32 bytes.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]

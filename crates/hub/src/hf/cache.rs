@@ -24,7 +24,5 @@ pub(super) fn link_or_copy(from: &Path, to: &Path) -> Result<(), HubError> {
     if fs::hard_link(from, to).is_ok() {
         return Ok(());
     }
-    fs::copy(from, to)
-        .and_then(|_| fs::File::open(to)?.sync_all())
-        .map_err(|source| HubError::io("write", to, source))
+    fs::copy(from, to).and_then(|_| fs::File::open(to)?.sync_all()).map_err(|source| HubError::io("write", to, source))
 }

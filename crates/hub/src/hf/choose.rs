@@ -8,10 +8,7 @@ use crate::model_ref::HfRef;
 const COMPANIONS: [&str; 4] = [".json", ".model", ".txt", ".jinja"];
 
 /// The files a reference stands for.
-pub(super) fn choose(
-    reference: &HfRef,
-    files: &[RemoteFile],
-) -> Result<Vec<RemoteFile>, HubError> {
+pub(super) fn choose(reference: &HfRef, files: &[RemoteFile]) -> Result<Vec<RemoteFile>, HubError> {
     if let Some(name) = &reference.file {
         let Some(file) = files.iter().find(|file| file.name == *name) else {
             return Err(HubError::FileMissing {
@@ -30,19 +27,14 @@ pub(super) fn choose(
     match models.as_slice() {
         [model] => parts_of(reference, model, files),
         [] => safetensors(reference, files),
-        several => Err(HubError::SeveralFiles {
-            repository: reference.repository(),
-            files: offered(several.iter().copied()),
-        }),
+        several => {
+            Err(HubError::SeveralFiles { repository: reference.repository(), files: offered(several.iter().copied()) })
+        }
     }
 }
 
 /// The file itself, or every part of the split GGUF it belongs to.
-fn parts_of(
-    reference: &HfRef,
-    file: &RemoteFile,
-    files: &[RemoteFile],
-) -> Result<Vec<RemoteFile>, HubError> {
+fn parts_of(reference: &HfRef, file: &RemoteFile, files: &[RemoteFile]) -> Result<Vec<RemoteFile>, HubError> {
     let Some((stem, _, count)) = split(&file.name) else { return Ok(vec![file.clone()]) };
     (1..=count)
         .map(|part| {
@@ -56,10 +48,7 @@ fn parts_of(
         .collect()
 }
 
-fn safetensors(
-    reference: &HfRef,
-    files: &[RemoteFile],
-) -> Result<Vec<RemoteFile>, HubError> {
+fn safetensors(reference: &HfRef, files: &[RemoteFile]) -> Result<Vec<RemoteFile>, HubError> {
     let at_root = |file: &&RemoteFile| !file.name.contains('/');
     let weights: Vec<&RemoteFile> = files
         .iter()
@@ -73,10 +62,8 @@ fn safetensors(
             files: offered(files.iter()),
         });
     }
-    let companions = files
-        .iter()
-        .filter(at_root)
-        .filter(|file| COMPANIONS.iter().any(|extension| file.name.ends_with(extension)));
+    let companions =
+        files.iter().filter(at_root).filter(|file| COMPANIONS.iter().any(|extension| file.name.ends_with(extension)));
     Ok(weights.into_iter().chain(companions).cloned().collect())
 }
 
@@ -114,12 +101,8 @@ mod tests {
     use super::*;
 
     fn choice(file: Option<&str>, names: &[&str]) -> Result<Vec<String>, String> {
-        let reference = HfRef {
-            owner: "o".to_owned(),
-            repo: "r".to_owned(),
-            revision: None,
-            file: file.map(str::to_owned),
-        };
+        let reference =
+            HfRef { owner: "o".to_owned(), repo: "r".to_owned(), revision: None, file: file.map(str::to_owned) };
         let files: Vec<_> = names
             .iter()
             .map(|name| RemoteFile { name: (*name).to_owned(), bytes: Some(2_000), sha256: None })

@@ -40,9 +40,7 @@ impl Client {
             return Err(bad("the endpoint must be http://HOST or https://HOST"));
         }
         let proxy = match &options.proxy {
-            Some(address) => {
-                Some(Proxy::new(address).map_err(|_| bad("the proxy's address is malformed"))?)
-            }
+            Some(address) => Some(Proxy::new(address).map_err(|_| bad("the proxy's address is malformed"))?),
             None => None,
         };
         let agent = Agent::config_builder()
@@ -103,12 +101,7 @@ impl Client {
         Err(Failure::Final(bad_answer(&url, "it redirects more than five times")))
     }
 
-    fn once(
-        &self,
-        method: &str,
-        url: &str,
-        headers: &[(&str, &str)],
-    ) -> Result<Response<Body>, Failure> {
+    fn once(&self, method: &str, url: &str, headers: &[(&str, &str)]) -> Result<Response<Body>, Failure> {
         let mut request = match method {
             "HEAD" => self.agent.head(url),
             _ => self.agent.get(url),
@@ -127,8 +120,8 @@ impl Client {
     }
 
     fn redirected(&self, url: &str, response: &Response<Body>) -> Result<String, HubError> {
-        let location = header(response, "location")
-            .ok_or_else(|| bad_answer(url, "it redirects without saying where"))?;
+        let location =
+            header(response, "location").ok_or_else(|| bad_answer(url, "it redirects without saying where"))?;
         let (scheme, _) = url.split_once("://").unwrap_or(("https", ""));
         let next = if location.starts_with("//") {
             format!("{scheme}:{location}")
@@ -175,8 +168,13 @@ pub(super) fn failed(url: &str, error: ureq::Error) -> Failure {
     use ureq::Error as E;
     let passing = matches!(
         error,
-        E::Io(_) | E::Timeout(_) | E::HostNotFound | E::ConnectionFailed | E::ConnectProxyFailed(_)
-            | E::Protocol(_) | E::BodyStalled
+        E::Io(_)
+            | E::Timeout(_)
+            | E::HostNotFound
+            | E::ConnectionFailed
+            | E::ConnectProxyFailed(_)
+            | E::Protocol(_)
+            | E::BodyStalled
     );
     let error = HubError::Http { url: without_query(url), source: Box::new(error) };
     if passing { Failure::Passing(error) } else { Failure::Final(error) }
@@ -191,11 +189,7 @@ pub(super) fn status_failure(url: &str, status: StatusCode) -> Failure {
         500.. => "the hub is in trouble; try again later",
         _ => "this answer was not expected",
     };
-    let error = HubError::HttpStatus {
-        url: without_query(url),
-        status: status.as_u16(),
-        hint: hint.to_owned(),
-    };
+    let error = HubError::HttpStatus { url: without_query(url), status: status.as_u16(), hint: hint.to_owned() };
     match status.as_u16() {
         408 | 429 | 500.. => Failure::Passing(error),
         _ => Failure::Final(error),

@@ -101,12 +101,7 @@ impl<'a> Download<'a> {
             _ => Record::new(&identity, bytes, chunk_bytes),
         };
         let write = |source| HubError::io("write", self.partial, source);
-        let mut out = File::options()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(self.partial)
-            .map_err(write)?;
+        let mut out = File::options().create(true).truncate(false).write(true).open(self.partial).map_err(write)?;
         out.set_len(bytes).map_err(write)?;
         record.save(self.partial)?;
         progress.at(record.present(), events);
@@ -208,15 +203,12 @@ impl<'a> Download<'a> {
             while at < end {
                 self.options.check_cancelled()?;
                 let wanted = (end - at).min(buffer.len() as u64) as usize;
-                let count = body
-                    .read(&mut buffer[..wanted])
-                    .map_err(|error| failed(&url, ureq::Error::Io(error)))?;
+                let count = body.read(&mut buffer[..wanted]).map_err(|error| failed(&url, ureq::Error::Io(error)))?;
                 if count == 0 {
                     let why = format!("the connection ended after {at} of {} bytes", record.bytes);
                     return Err(Failure::Passing(bad_answer(&url, &why)));
                 }
-                out.write_all(&buffer[..count])
-                    .map_err(|source| HubError::io("write", self.partial, source))?;
+                out.write_all(&buffer[..count]).map_err(|source| HubError::io("write", self.partial, source))?;
                 hasher.update(&buffer[..count]);
                 at += count as u64;
                 progress.at(record.present() + (at - start), events);
@@ -248,7 +240,7 @@ impl<'a> Download<'a> {
         let what = || self.file.name.clone();
         match answer.response.status() {
             StatusCode::OK => {
-                if let Some(found) = answer.response.body().content_length()
+                if let Some(found) = answer.header("content-length").and_then(|n| n.parse().ok())
                     && found != record.bytes
                 {
                     let expected = record.bytes;

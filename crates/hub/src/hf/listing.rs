@@ -50,11 +50,7 @@ struct Lfs {
 
 /// Asks the hub. Hidden files are left out; any other name that must not become a path is
 /// refused.
-pub(super) fn list(
-    client: &Client,
-    reference: &HfRef,
-    options: &PullOptions,
-) -> Result<Repository, Failure> {
+pub(super) fn list(client: &Client, reference: &HfRef, options: &PullOptions) -> Result<Repository, Failure> {
     options.check_cancelled()?;
     let HfRef { owner, repo, revision, .. } = reference;
     let revision = revision.as_deref().unwrap_or("main");
@@ -72,15 +68,14 @@ pub(super) fn list(
 }
 
 fn parse(url: &str, body: &[u8]) -> Result<Repository, Failure> {
-    let listing: Listing =
-        serde_json::from_slice(body).map_err(|error| bad_answer(url, &error.to_string()))?;
+    let listing: Listing = serde_json::from_slice(body).map_err(|error| bad_answer(url, &error.to_string()))?;
     let commit = listing.sha;
     if commit.len() != 40 || !commit.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return Err(bad_answer(url, &format!("{commit:?} is no commit")).into());
     }
     let mut files = Vec::new();
     for Sibling { rfilename: name, size, lfs } in listing.siblings {
-        let hidden = name.split('/').any(|part| part.starts_with('.') && part.trim_matches('.') != "");
+        let hidden = name.split('/').any(|part| part.starts_with('.') && !part.trim_matches('.').is_empty());
         if hidden && !name.contains("..") && !name.starts_with('/') {
             continue;
         }

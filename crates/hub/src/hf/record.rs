@@ -73,11 +73,7 @@ impl Record {
 
     /// Reads the partial file, forgets the chunks that do not match what arrived, and gives the
     /// digest of the whole and how many were forgotten.
-    pub(super) fn check(
-        &mut self,
-        partial: &Path,
-        options: &PullOptions,
-    ) -> Result<(String, usize), HubError> {
+    pub(super) fn check(&mut self, partial: &Path, options: &PullOptions) -> Result<(String, usize), HubError> {
         let read = |source| HubError::io("read", partial, source);
         let mut file = File::open(partial).map_err(read)?;
         let mut whole = Sha256::new();
@@ -135,8 +131,7 @@ pub(super) fn bytes_recorded(partial: &Path) -> u64 {
 
 fn read(path: &Path) -> Option<Record> {
     let record: Record = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
-    let fits = record.chunk_bytes > 0
-        && record.chunks.len() as u64 == record.bytes.div_ceil(record.chunk_bytes);
+    let fits = record.chunk_bytes > 0 && record.chunks.len() as u64 == record.bytes.div_ceil(record.chunk_bytes);
     fits.then_some(record)
 }
 

@@ -26,6 +26,7 @@ impl Device for ReferenceDevice {
     }
 
     fn memory(&self, programs: &[Program], _: &Weights, limits: &Limits) -> Result<Budget, PlanError> {
+        limits.check(&self.caps())?;
         let f32s = |n: usize| (n * size_of::<f32>()) as u64;
         let weights = programs.iter().flat_map(|p| &p.weights).map(|w| f32s(w.shape[0] * w.shape[1])).sum();
         let per_position = programs.iter().flat_map(Program::caches).map(|s| f32s(s.heads * (s.k_dim + s.v_dim))).sum();
@@ -36,6 +37,7 @@ impl Device for ReferenceDevice {
     }
 
     fn compile(&self, programs: Vec<Program>, weights: &Weights, limits: Limits) -> Result<ReferenceExec, PlanError> {
+        limits.check(&self.caps())?;
         let programs = programs.into_iter().map(|p| Compiled::new(p, weights, &limits)).collect::<Result<_, _>>()?;
         Ok(ReferenceExec { programs, limits })
     }

@@ -25,10 +25,9 @@ pub(crate) fn to_value(json: &serde_json::Value, text: &dyn Fn(&str) -> Value) -
         },
         serde_json::Value::String(value) => text(value),
         serde_json::Value::Array(items) => items.iter().map(|item| to_value(item, text)).collect(),
-        serde_json::Value::Object(fields) => fields
-            .iter()
-            .map(|(key, value)| (text(key), to_value(value, text)))
-            .collect(),
+        serde_json::Value::Object(fields) => {
+            Value::from_pairs(fields.iter().map(|(key, value)| (text(key), to_value(value, text))))
+        }
     }
 }
 
@@ -47,29 +46,19 @@ struct Style {
 }
 
 fn to_json(value: &Value, options: Kwargs) -> Result<String, Error> {
-    let indent = match options
-        .get::<Option<Value>>("indent")?
-        .filter(|indent| !indent.is_none())
-    {
-        None => None,
-        Some(indent) => Some(match indent.as_str() {
-            Some(text) => text.to_owned(),
-            None => " ".repeat(indent.as_usize().unwrap_or(0).min(64)),
-        }),
-    };
+    let indent = options.get::<Option<Value>>("indent")?.filter(|indent| !indent.is_none());
+    let indent = indent.map(|indent| match indent.as_str() {
+        Some(text) => text.to_owned(),
+        None => " ".repeat(indent.as_usize().unwrap_or(0).min(64)),
+    });
     let mut style = Style {
         item_separator: if indent.is_some() { "," } else { ", " }.to_owned(),
         key_separator: ": ".to_owned(),
         indent,
-        ascii: options
-            .get::<Option<bool>>("ensure_ascii")?
-            .unwrap_or(false),
+        ascii: options.get::<Option<bool>>("ensure_ascii")?.unwrap_or(false),
         sort_keys: options.get::<Option<bool>>("sort_keys")?.unwrap_or(false),
     };
-    if let Some(separators) = options
-        .get::<Option<Value>>("separators")?
-        .filter(|separators| !separators.is_none())
-    {
+    if let Some(separators) = options.get::<Option<Value>>("separators")?.filter(|separators| !separators.is_none()) {
         style.item_separator = separators.get_item_by_index(0)?.to_string();
         style.key_separator = separators.get_item_by_index(1)?.to_string();
     }
@@ -82,10 +71,7 @@ fn to_json(value: &Value, options: Kwargs) -> Result<String, Error> {
 impl Style {
     fn write(&self, value: &Value, depth: usize, out: &mut String) -> Result<(), Error> {
         if depth > 128 {
-            return Err(Error::new(
-                ErrorKind::InvalidOperation,
-                "the value is nested too deeply for JSON",
-            ));
+            return Err(Error::new(ErrorKind::InvalidOperation, "the value is nested too deeply for JSON"));
         }
         match value.kind() {
             ValueKind::None => out.push_str("null"),
@@ -118,10 +104,7 @@ impl Style {
                 self.close(empty, depth, '}', out);
             }
             ValueKind::Undefined => {
-                return Err(Error::new(
-                    ErrorKind::UndefinedError,
-                    "Object of type Undefined is not JSON serializable",
-                ));
+                return Err(Error::new(ErrorKind::UndefinedError, "Object of type Undefined is not JSON serializable"));
             }
             kind => {
                 return Err(Error::new(

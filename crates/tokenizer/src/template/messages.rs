@@ -42,11 +42,7 @@ impl Shape {
     /// Renders a conversation with a tool call in every shape and looks at which comes out whole.
     pub(crate) fn probe(template: &ChatTemplate) -> Self {
         let call = json!({"type": "function", "id": "call00001", "function": {"name": "probe_name", "arguments": {"probe_key": 1}}});
-        let mut assistant = Message {
-            role: "assistant".into(),
-            tool_calls: Some(vec![call]),
-            ..Message::default()
-        };
+        let mut assistant = Message { role: "assistant".into(), tool_calls: Some(vec![call]), ..Message::default() };
         let mut request = ChatRequest {
             now: Some(CivilTime::from_unix_seconds(0)),
             bos_token: Some(String::new()),
@@ -54,31 +50,18 @@ impl Shape {
             ..ChatRequest::default()
         };
         let mut render = |null_content, text_arguments| {
-            assistant.content = if null_content {
-                Content::Null
-            } else {
-                Content::from("")
-            };
+            assistant.content = if null_content { Content::Null } else { Content::from("") };
             request.messages = vec![Message::user("x"), assistant.clone()];
-            let shape = Self {
-                null_content,
-                text_arguments,
-            };
-            template
-                .run(&request, shape, &Marking::Off)
-                .unwrap_or_default()
+            let shape = Self { null_content, text_arguments };
+            template.run(&request, shape, &Marking::Off).unwrap_or_default()
         };
         let complete = |text: &str| text.contains("probe_name") && text.contains("probe_key");
         let text_arguments = [false, true]
             .into_iter()
             .find(|&text| complete(&render(false, text)) || complete(&render(true, text)))
             .unwrap_or(false);
-        let (with_null, with_empty) = (render(true, text_arguments), render(false, text_arguments));
-        let null_content = complete(&with_null) && !with_null.contains("None");
-        Self {
-            null_content: null_content && (!complete(&with_empty) || with_null == with_empty),
-            text_arguments,
-        }
+        let with_null = render(true, text_arguments);
+        Self { null_content: complete(&with_null) && !with_null.contains("None"), text_arguments }
     }
 }
 
@@ -93,17 +76,10 @@ pub(crate) fn context(
     for (index, message) in request.messages.iter().enumerate() {
         let fields = Json::Object(message_fields(message, index, shape)?);
         size += json_size(&fields);
-        let author = if message.role == "assistant" {
-            Author::Assistant
-        } else {
-            Author::Other
-        };
+        let author = if message.role == "assistant" { Author::Assistant } else { Author::Other };
         messages.push(marking.json(&fields, author));
     }
-    let tools = request
-        .tools
-        .as_ref()
-        .filter(|tools| !tools.as_array().is_some_and(Vec::is_empty));
+    let tools = request.tools.as_ref().filter(|tools| !tools.as_array().is_some_and(Vec::is_empty));
     size += tools.map_or(0, json_size);
     let mut variables: Vec<(String, Value)> = vec![("documents".into(), Value::from(()))];
     for (name, value) in &request.extra {
@@ -117,37 +93,18 @@ pub(crate) fn context(
         ("unk_token", &request.unk_token),
     ];
     for (name, text) in special {
-        variables.extend(
-            text.as_deref()
-                .map(|text| (name.to_owned(), Value::from(text))),
-        );
+        variables.extend(text.as_deref().map(|text| (name.to_owned(), Value::from(text))));
     }
     variables.push(("messages".into(), messages.into()));
-    variables.push((
-        "tools".into(),
-        tools.map_or_else(
-            || Value::from(()),
-            |tools| marking.json(tools, Author::Other),
-        ),
-    ));
-    variables.push((
-        "add_generation_prompt".into(),
-        request.add_generation_prompt.into(),
-    ));
+    variables.push(("tools".into(), tools.map_or_else(|| Value::from(()), |tools| marking.json(tools, Author::Other))));
+    variables.push(("add_generation_prompt".into(), request.add_generation_prompt.into()));
     Ok((Value::from_pairs(variables), size))
 }
 
-fn message_fields(
-    message: &Message,
-    index: usize,
-    shape: Shape,
-) -> Result<Map<String, Json>, TemplateError> {
+fn message_fields(message: &Message, index: usize, shape: Shape) -> Result<Map<String, Json>, TemplateError> {
     let mut fields = Map::new();
     fields.insert("role".into(), message.role.as_str().into());
-    let calls = message
-        .tool_calls
-        .as_ref()
-        .filter(|calls| !calls.is_empty());
+    let calls = message.tool_calls.as_ref().filter(|calls| !calls.is_empty());
     let content = match &message.content {
         Content::Null if shape.null_content && calls.is_some() => Json::Null,
         Content::Null => "".into(),
@@ -158,10 +115,7 @@ fn message_fields(
                 match (part.kind.as_str(), &part.text) {
                     ("text", text) => joined.push_str(text.as_deref().unwrap_or_default()),
                     (kind, _) => {
-                        return Err(TemplateError::UnsupportedPart {
-                            index,
-                            kind: kind.to_owned(),
-                        });
+                        return Err(TemplateError::UnsupportedPart { index, kind: kind.to_owned() });
                     }
                 }
             }
@@ -173,10 +127,7 @@ fn message_fields(
         fields.insert("name".into(), name.as_str().into());
     }
     if let Some(calls) = calls {
-        fields.insert(
-            "tool_calls".into(),
-            calls.iter().map(|call| shaped_call(call, shape)).collect(),
-        );
+        fields.insert("tool_calls".into(), calls.iter().map(|call| shaped_call(call, shape)).collect());
     }
     if let Some(id) = &message.tool_call_id {
         fields.insert("tool_call_id".into(), id.as_str().into());
@@ -188,16 +139,11 @@ fn message_fields(
 /// A tool call with its arguments in the template's shape. Arguments that are no JSON object stay as they are.
 fn shaped_call(call: &Json, shape: Shape) -> Json {
     let mut call = call.clone();
-    let target = if call.get("function").is_some() {
-        &mut call["function"]["arguments"]
-    } else {
-        &mut call["arguments"]
-    };
+    let target =
+        if call.get("function").is_some() { &mut call["function"]["arguments"] } else { &mut call["arguments"] };
     let shaped = match &*target {
         Json::String(text) if !shape.text_arguments && text.trim().is_empty() => Some(json!({})),
-        Json::String(text) if !shape.text_arguments => {
-            serde_json::from_str(text).ok().filter(Json::is_object)
-        }
+        Json::String(text) if !shape.text_arguments => serde_json::from_str(text).ok().filter(Json::is_object),
         Json::Object(_) if shape.text_arguments => Some(Json::String(target.to_string())),
         _ => None,
     };
@@ -212,12 +158,7 @@ fn json_size(json: &Json) -> usize {
     match json {
         Json::String(text) => text.len() + 16,
         Json::Array(items) => 16 + items.iter().map(json_size).sum::<usize>(),
-        Json::Object(fields) => {
-            16 + fields
-                .iter()
-                .map(|(key, value)| key.len() + json_size(value))
-                .sum::<usize>()
-        }
+        Json::Object(fields) => 16 + fields.iter().map(|(key, value)| key.len() + json_size(value)).sum::<usize>(),
         _ => 16,
     }
 }

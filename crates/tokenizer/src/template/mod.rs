@@ -45,30 +45,18 @@ impl ChatTemplate {
     /// Compiles a template, and finds out by trial in which shape it expects the messages of tool calls.
     pub fn new(source: &str) -> Result<Self, TemplateError> {
         let mut environment = Environment::new();
-        let syntax = SyntaxConfig::builder()
-            .trim_blocks(true)
-            .lstrip_blocks(true)
-            .build();
+        let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
         environment.set_syntax(syntax.map_err(|error| syntax_error(&error))?);
         environment.set_undefined_behavior(UndefinedBehavior::Lenient);
         environment.set_auto_escape_callback(|_| AutoEscape::None);
         environment.set_recursion_limit(DEPTH);
-        environment.add_function(
-            "raise_exception",
-            |message: String| -> Result<Value, Error> {
-                Err(Error::new(ErrorKind::InvalidOperation, message.clone())
-                    .with_source(Refusal(message)))
-            },
-        );
+        environment.add_function("raise_exception", |message: String| -> Result<Value, Error> {
+            Err(Error::new(ErrorKind::InvalidOperation, message.clone()).with_source(Refusal(message)))
+        });
         python::install(&mut environment);
         json::install(&mut environment);
-        environment
-            .add_template_owned(NAME, without_generation_tags(source))
-            .map_err(|error| syntax_error(&error))?;
-        let mut template = Self {
-            environment,
-            shape: Shape::default(),
-        };
+        environment.add_template_owned(NAME, without_generation_tags(source)).map_err(|error| syntax_error(&error))?;
+        let mut template = Self { environment, shape: Shape::default() };
         template.shape = Shape::probe(&template);
         Ok(template)
     }
@@ -79,20 +67,11 @@ impl ChatTemplate {
     }
 
     /// The prompt with marks inside the control tokens that text from outside the template spells.
-    pub(crate) fn render_guarded(
-        &self,
-        request: &ChatRequest,
-        guard: &Guard<'_>,
-    ) -> Result<String, TemplateError> {
+    pub(crate) fn render_guarded(&self, request: &ChatRequest, guard: &Guard<'_>) -> Result<String, TemplateError> {
         self.run(request, self.shape, &Marking::On(guard))
     }
 
-    fn run(
-        &self,
-        request: &ChatRequest,
-        shape: Shape,
-        marking: &Marking<'_>,
-    ) -> Result<String, TemplateError> {
+    fn run(&self, request: &ChatRequest, shape: Shape, marking: &Marking<'_>) -> Result<String, TemplateError> {
         let (context, size) = messages::context(request, shape, marking)?;
         let steps = STEPS + size as u64;
         let mut environment = self.environment.clone();
@@ -100,32 +79,20 @@ impl ChatTemplate {
         let now = request.now;
         environment.add_function("strftime_now", move |format: &str| match now {
             Some(now) => now.format(format),
-            None => Err(Error::new(
-                ErrorKind::InvalidOperation,
-                "strftime_now: the request gives no time",
-            )),
+            None => Err(Error::new(ErrorKind::InvalidOperation, "strftime_now: the request gives no time")),
         });
-        let template = environment
-            .get_template(NAME)
-            .map_err(|error| syntax_error(&error))?;
-        let text = template
-            .render(context)
-            .map_err(|error| render_error(&error, steps))?;
+        let template = environment.get_template(NAME).map_err(|error| syntax_error(&error))?;
+        let text = template.render(context).map_err(|error| render_error(&error, steps))?;
         let limit = OUTPUT + size.saturating_mul(4);
         if text.len() > limit {
-            return Err(TemplateError::TooLong {
-                bytes: text.len(),
-                limit,
-            });
+            return Err(TemplateError::TooLong { bytes: text.len(), limit });
         }
         Ok(text)
     }
 }
 
 fn syntax_error(error: &Error) -> TemplateError {
-    TemplateError::Syntax {
-        message: error.to_string(),
-    }
+    TemplateError::Syntax { message: error.to_string() }
 }
 
 fn render_error(error: &Error, steps: u64) -> TemplateError {
@@ -137,21 +104,14 @@ fn render_error(error: &Error, steps: u64) -> TemplateError {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(current) = cause {
         if let Some(Refusal(message)) = current.downcast_ref() {
-            return TemplateError::Refused {
-                message: clean(message),
-            };
+            return TemplateError::Refused { message: clean(message) };
         }
-        if current
-            .downcast_ref::<Error>()
-            .is_some_and(|error| error.kind() == ErrorKind::OutOfFuel)
-        {
+        if current.downcast_ref::<Error>().is_some_and(|error| error.kind() == ErrorKind::OutOfFuel) {
             return TemplateError::Endless { steps };
         }
         cause = current.source();
     }
-    TemplateError::Render {
-        message: clean(&error.to_string()),
-    }
+    TemplateError::Render { message: clean(&error.to_string()) }
 }
 
 /// `{% generation %}` marks replies for training; for prompts it is a plain scope, which the engine calls `with`.

@@ -11,15 +11,12 @@ pub(crate) fn install(environment: &mut Environment<'static>) {
         Some(text) => out.write_str(&text).map_err(Error::from),
         None => minijinja::escape_formatter(out, state, value),
     });
-    environment.add_filter("string", |value: &Value| {
-        float_text(value).unwrap_or_else(|| value.to_string())
-    });
+    environment.add_filter("string", |value: &Value| float_text(value).unwrap_or_else(|| value.to_string()));
     environment.add_filter("e", escape_html);
     environment.add_filter("escape", escape_html);
     // The engine would call `none` iterable.
-    environment.add_test("iterable", |value: &Value| {
-        value.is_undefined() || (!value.is_none() && value.try_iter().is_ok())
-    });
+    environment
+        .add_test("iterable", |value: &Value| value.is_undefined() || (!value.is_none() && value.try_iter().is_ok()));
 }
 
 /// Python's `repr` of a float.
@@ -32,9 +29,7 @@ pub(crate) fn write_float(number: f64, out: &mut String) {
     }
     // The shortest digits that read back as the same number, as in Python; only the layout differs.
     let scientific = format!("{number:e}");
-    let (digits, exponent) = scientific
-        .split_once('e')
-        .expect("the format has an exponent");
+    let (digits, exponent) = scientific.split_once('e').expect("the format has an exponent");
     let exponent: i32 = exponent.parse().expect("the exponent is a number");
     if number == 0.0 || (-4..16).contains(&exponent) {
         let start = out.len();
@@ -83,15 +78,11 @@ fn method(state: &mut State, value: &Value, name: &str, args: &[Value]) -> Resul
             ("removeprefix", [part]) => return Ok(text.strip_prefix(part).unwrap_or(text).into()),
             ("removesuffix", [part]) => return Ok(text.strip_suffix(part).unwrap_or(text).into()),
             ("partition", [part]) => {
-                let parts = text
-                    .split_once(part)
-                    .map_or([text, "", ""], |(before, after)| [before, part, after]);
+                let parts = text.split_once(part).map_or([text, "", ""], |(before, after)| [before, part, after]);
                 return Ok(parts.into_iter().map(Value::from).collect());
             }
             ("rpartition", [part]) => {
-                let parts = text
-                    .rsplit_once(part)
-                    .map_or(["", "", text], |(before, after)| [before, part, after]);
+                let parts = text.rsplit_once(part).map_or(["", "", text], |(before, after)| [before, part, after]);
                 return Ok(parts.into_iter().map(Value::from).collect());
             }
             _ => {}
@@ -103,10 +94,7 @@ fn method(state: &mut State, value: &Value, name: &str, args: &[Value]) -> Resul
 fn find(position: Option<usize>, text: &str) -> Result<Value, Error> {
     match position {
         Some(at) => Ok(text[..at].chars().count().into()),
-        None => Err(Error::new(
-            ErrorKind::InvalidOperation,
-            "substring not found",
-        )),
+        None => Err(Error::new(ErrorKind::InvalidOperation, "substring not found")),
     }
 }
 

@@ -34,15 +34,7 @@ const MONTHS: [&str; 12] = [
     "November",
     "December",
 ];
-const WEEKDAYS: [&str; 7] = [
-    "Sunday",
-    "Monday",
-    "Tuesday",
-    "Wednesday",
-    "Thursday",
-    "Friday",
-    "Saturday",
-];
+const WEEKDAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
 
 impl CivilTime {
     /// The time `seconds` after 1970-01-01T00:00:00; add the zone's offset beforehand for local time.
@@ -51,15 +43,10 @@ impl CivilTime {
         // Days are counted in 400-year eras from 0000-03-01, so that leap days come last.
         let days = days + 719_468;
         let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
-        let year_of_era =
-            (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+        let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
         let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
         let shifted_month = (5 * day_of_year + 2) / 153;
-        let month = if shifted_month < 10 {
-            shifted_month + 3
-        } else {
-            shifted_month - 9
-        };
+        let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
         let year = year_of_era + era * 400 + i64::from(month <= 2);
         Self {
             year: year as i32,
@@ -101,17 +88,9 @@ impl CivilTime {
                 continue;
             }
             let directive = chars.next();
-            let (padded, directive) = if directive == Some('-') {
-                (false, chars.next())
-            } else {
-                (true, directive)
-            };
-            let directive = directive.ok_or_else(|| {
-                Error::new(
-                    ErrorKind::InvalidOperation,
-                    "strftime_now: the format ends with %",
-                )
-            })?;
+            let (padded, directive) = if directive == Some('-') { (false, chars.next()) } else { (true, directive) };
+            let directive = directive
+                .ok_or_else(|| Error::new(ErrorKind::InvalidOperation, "strftime_now: the format ends with %"))?;
             self.directive(directive, padded, &mut out)?;
         }
         Ok(out)
@@ -170,19 +149,9 @@ mod tests {
 
     #[test]
     fn dates_follow_the_calendar() {
-        let text = |seconds, format| {
-            CivilTime::from_unix_seconds(seconds)
-                .format(format)
-                .unwrap()
-        };
-        assert_eq!(
-            text(0, "%Y-%m-%d %A %H:%M:%S %j"),
-            "1970-01-01 Thursday 00:00:00 001"
-        );
-        assert_eq!(
-            text(951_827_696, "%F %T %a %-d"),
-            "2000-02-29 12:34:56 Tue 29"
-        );
+        let text = |seconds, format| CivilTime::from_unix_seconds(seconds).format(format).unwrap();
+        assert_eq!(text(0, "%Y-%m-%d %A %H:%M:%S %j"), "1970-01-01 Thursday 00:00:00 001");
+        assert_eq!(text(951_827_696, "%F %T %a %-d"), "2000-02-29 12:34:56 Tue 29");
         assert_eq!(
             text(1_796_061_907, "%d %b %Y %B %y %I %p"),
             "30 Nov 2026 November 26 03 AM".replace("03 AM", &text(1_796_061_907, "%I %p"))

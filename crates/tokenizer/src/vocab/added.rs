@@ -29,14 +29,7 @@ pub(crate) struct AddedToken {
 impl AddedToken {
     /// A token without options.
     pub(crate) fn plain(text: String, id: TokenId, control: bool) -> Self {
-        Self {
-            text,
-            id,
-            control,
-            strip_left: false,
-            strip_right: false,
-            whole_word: false,
-        }
+        Self { text, id, control, strip_left: false, strip_right: false, whole_word: false }
     }
 }
 
@@ -72,10 +65,7 @@ pub(crate) fn is_markup(text: &str) -> bool {
         "br",
         "pre",
     ];
-    let bracketed = |open, close| {
-        text.strip_prefix(open)
-            .and_then(|rest| rest.strip_suffix(close))
-    };
+    let bracketed = |open, close| text.strip_prefix(open).and_then(|rest| rest.strip_suffix(close));
     match bracketed('<', '>') {
         Some(name) => !name.is_empty() && !HTML.contains(&name.trim_start_matches('/')),
         None => bracketed('[', ']').is_some_and(|name| !name.is_empty() && !name.trim().is_empty()),
@@ -91,31 +81,14 @@ pub(crate) struct AddedTokens {
 
 impl AddedTokens {
     pub(crate) fn new(tokens: Vec<AddedToken>) -> Self {
-        let tokens: Vec<AddedToken> = tokens
-            .into_iter()
-            .filter(|token| !token.text.is_empty())
-            .collect();
-        let part = |control: bool| {
-            tokens
-                .iter()
-                .filter(|token| token.control == control)
-                .cloned()
-                .collect()
-        };
-        Self {
-            content: Finder::new(part(false)),
-            control: Finder::new(part(true)),
-            all: Finder::new(tokens),
-        }
+        let tokens: Vec<AddedToken> = tokens.into_iter().filter(|token| !token.text.is_empty()).collect();
+        let part = |control: bool| tokens.iter().filter(|token| token.control == control).cloned().collect();
+        Self { content: Finder::new(part(false)), control: Finder::new(part(true)), all: Finder::new(tokens) }
     }
 
     /// All added tokens in `text`, or only those that stand for ordinary content.
     pub(crate) fn find(&self, text: &str, control: bool) -> Vec<Cut> {
-        if control {
-            self.all.find(text)
-        } else {
-            self.content.find(text)
-        }
+        if control { self.all.find(text) } else { self.content.find(text) }
     }
 
     /// Byte positions at which the text of a control token starts, overlapping ones included.
@@ -125,11 +98,7 @@ impl AddedTokens {
 
     /// The id of the added token with exactly this text.
     pub(crate) fn id_of(&self, text: &str) -> Option<TokenId> {
-        self.all
-            .tokens
-            .iter()
-            .find(|token| token.text == text)
-            .map(|token| token.id)
+        self.all.tokens.iter().find(|token| token.text == text).map(|token| token.id)
     }
 }
 
@@ -167,11 +136,7 @@ impl Finder {
             if token.strip_right {
                 end = text.len() - text[end..].trim_start().len();
             }
-            cuts.push(Cut {
-                start,
-                end,
-                id: token.id,
-            });
+            cuts.push(Cut { start, end, id: token.id });
         }
         cuts
     }
@@ -184,11 +149,7 @@ impl Finder {
         let mut from = 0;
         while let Some(found) = automaton.find(Input::new(text).span(from..text.len())) {
             starts.push(found.start());
-            from = found.start()
-                + text[found.start()..]
-                    .chars()
-                    .next()
-                    .map_or(1, char::len_utf8);
+            from = found.start() + text[found.start()..].chars().next().map_or(1, char::len_utf8);
         }
         starts
     }
@@ -205,22 +166,15 @@ mod tests {
 
     fn tokens(list: &[(&str, u32)]) -> AddedTokens {
         AddedTokens::new(
-            list.iter()
-                .map(|&(text, id)| AddedToken::plain(text.into(), TokenId(id), is_markup(text)))
-                .collect(),
+            list.iter().map(|&(text, id)| AddedToken::plain(text.into(), TokenId(id), is_markup(text))).collect(),
         )
     }
 
     #[test]
     fn the_longest_token_at_the_leftmost_place_wins() {
         let added = tokens(&[("<a>", 1), ("<a><b>", 2), ("  ", 3)]);
-        let found = |text, control| {
-            added
-                .find(text, control)
-                .iter()
-                .map(|cut| (cut.start, cut.id.0))
-                .collect::<Vec<_>>()
-        };
+        let found =
+            |text, control| added.find(text, control).iter().map(|cut| (cut.start, cut.id.0)).collect::<Vec<_>>();
         assert_eq!(found("x<a><b><a>  ", true), [(1, 2), (7, 1), (10, 3)]);
         assert_eq!(found("x<a><b><a>  ", false), [(10, 3)]);
     }
@@ -233,21 +187,7 @@ mod tests {
         word.whole_word = true;
         let added = AddedTokens::new(vec![token, word]);
         let cuts = added.find("a  <m> \n cats cat", true);
-        assert_eq!(
-            cuts,
-            [
-                Cut {
-                    start: 1,
-                    end: 9,
-                    id: TokenId(1)
-                },
-                Cut {
-                    start: 14,
-                    end: 17,
-                    id: TokenId(2)
-                }
-            ]
-        );
+        assert_eq!(cuts, [Cut { start: 1, end: 9, id: TokenId(1) }, Cut { start: 14, end: 17, id: TokenId(2) }]);
     }
 
     #[test]

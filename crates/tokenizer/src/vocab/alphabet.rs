@@ -26,11 +26,7 @@ pub(crate) fn byte(letter: char) -> Option<u8> {
 
 /// The bytes that a piece of a byte-level vocabulary stands for; its own UTF-8 if it uses other characters.
 pub(crate) fn bytes(piece: &str) -> Vec<u8> {
-    piece
-        .chars()
-        .map(byte)
-        .collect::<Option<Vec<u8>>>()
-        .unwrap_or_else(|| piece.as_bytes().to_vec())
+    piece.chars().map(byte).collect::<Option<Vec<u8>>>().unwrap_or_else(|| piece.as_bytes().to_vec())
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use super::Encoder;
 use super::added::{AddedToken, is_markup};
 use super::alphabet;
-use super::bpe::{BpeModel, BpeParts, Units};
+use super::bpe::{BpeModel, BpeParts, Pair, Units};
 use super::pieces::{Broken, Kind, Pieces};
 use super::spm::SpmModel;
 use crate::error::TokenizerError;
@@ -75,9 +75,7 @@ impl GgufVocab {
             "gpt2" => self.build_byte_level(),
             "llama" => self.build_spm(),
             "gemma4" => self.build_characters(),
-            _ => Err(TokenizerError::UnknownModel {
-                model: self.model.clone(),
-            }),
+            _ => Err(TokenizerError::UnknownModel { model: self.model.clone() }),
         }
     }
 
@@ -88,16 +86,10 @@ impl GgufVocab {
             return malformed("it has no tokens".into());
         }
         if !self.types.is_empty() && self.types.len() != count {
-            return malformed(format!(
-                "it has {count} tokens but {} token types",
-                self.types.len()
-            ));
+            return malformed(format!("it has {count} tokens but {} token types", self.types.len()));
         }
         if self.model == "llama" && self.scores.len() != count {
-            return malformed(format!(
-                "it has {count} tokens but {} scores",
-                self.scores.len()
-            ));
+            return malformed(format!("it has {count} tokens but {} scores", self.scores.len()));
         }
         for (name, id) in [
             ("bos", self.bos),
@@ -108,9 +100,7 @@ impl GgufVocab {
             ("padding", self.pad),
         ] {
             if let Some(id) = id.filter(|&id| id as usize >= count) {
-                return malformed(format!(
-                    "its {name} token is {id}, but it has only {count} tokens"
-                ));
+                return malformed(format!("its {name} token is {id}, but it has only {count} tokens"));
             }
         }
         Ok(())
@@ -129,23 +119,14 @@ impl GgufVocab {
 
     /// (id, text, type) of every token.
     fn entries(&self) -> impl Iterator<Item = (u32, &str, Type)> {
-        self.tokens
-            .iter()
-            .enumerate()
-            .map(|(index, text)| (index as u32, text.as_str(), self.token_type(index)))
+        self.tokens.iter().enumerate().map(|(index, text)| (index as u32, text.as_str(), self.token_type(index)))
     }
 
     fn added(&self) -> Vec<AddedToken> {
         self.entries()
-            .filter(|(_, _, kind)| {
-                matches!(kind, Type::Control | Type::UserDefined | Type::Unknown)
-            })
+            .filter(|(_, _, kind)| matches!(kind, Type::Control | Type::UserDefined | Type::Unknown))
             .map(|(id, text, kind)| {
-                AddedToken::plain(
-                    text.to_owned(),
-                    TokenId(id),
-                    kind != Type::UserDefined || is_markup(text),
-                )
+                AddedToken::plain(text.to_owned(), TokenId(id), kind != Type::UserDefined || is_markup(text))
             })
             .collect()
     }
@@ -174,26 +155,11 @@ impl GgufVocab {
         for (value, slot) in (0..=u8::MAX).zip(&mut bytes) {
             *slot = ids.get([value].as_slice()).copied();
         }
-        let merges = self.merge_pairs(|piece| alphabet::bytes(piece))?;
-        let units = Units::Bytes {
-            splitter: pre.compile(),
-            whole_words: pre.whole_words,
-            composed: pre.composed,
-        };
-        let model = BpeModel::new(BpeParts {
-            units,
-            ids,
-            merges,
-            bytes,
-            unknown: self.unk,
-        })?;
+        let merges = self.merge_pairs(alphabet::bytes)?;
+        let units = Units::Bytes { splitter: pre.compile(), whole_words: pre.whole_words, composed: pre.composed };
+        let model = BpeModel::new(BpeParts { units, ids, merges, bytes, unknown: self.unk })?;
         let add_bos = self.add_bos.unwrap_or(pre.add_bos);
-        Ok(Built {
-            encoder: Encoder::Bpe(Box::new(model)),
-            pieces,
-            added: self.added(),
-            add_bos,
-        })
+        Ok(Built { encoder: Encoder::Bpe(Box::new(model)), pieces, added: self.added(), add_bos })
     }
 
     fn build_characters(&self) -> Result<Built, TokenizerError> {
@@ -206,7 +172,7 @@ impl GgufVocab {
         }
         let merges = self.merge_pairs(|piece| piece.as_bytes().to_vec())?;
         let parts = BpeParts {
-            units: Units::Characters,
+            units: Units::Characters { space_prefix: false },
             ids,
             merges,
             bytes: self.byte_tokens()?,
@@ -214,12 +180,7 @@ impl GgufVocab {
         };
         // Files of this model say `add_bos = false` by a converter's mistake.
         let add_bos = self.bos.is_some();
-        Ok(Built {
-            encoder: Encoder::Bpe(Box::new(BpeModel::new(parts)?)),
-            pieces,
-            added: self.added(),
-            add_bos,
-        })
+        Ok(Built { encoder: Encoder::Bpe(Box::new(BpeModel::new(parts)?)), pieces, added: self.added(), add_bos })
     }
 
     fn build_spm(&self) -> Result<Built, TokenizerError> {
@@ -233,12 +194,7 @@ impl GgufVocab {
             .collect();
         let model = SpmModel::new(scored, self.byte_tokens()?, self.unk, space_prefix);
         let add_bos = self.add_bos.unwrap_or(true);
-        Ok(Built {
-            encoder: Encoder::Spm(Box::new(model)),
-            pieces,
-            added: self.added(),
-            add_bos,
-        })
+        Ok(Built { encoder: Encoder::Spm(Box::new(model)), pieces, added: self.added(), add_bos })
     }
 
     /// The display form of pieces that write `▁` for a space.
@@ -264,20 +220,13 @@ impl GgufVocab {
         Ok(bytes)
     }
 
-    fn merge_pairs(
-        &self,
-        bytes: impl Fn(&str) -> Vec<u8>,
-    ) -> Result<Vec<(Vec<u8>, Vec<u8>)>, TokenizerError> {
+    fn merge_pairs(&self, bytes: impl Fn(&str) -> Vec<u8>) -> Result<Vec<Pair>, TokenizerError> {
         let split = |(rank, merge): (usize, &String)| {
             let first = merge.chars().next().map_or(0, char::len_utf8);
             match merge[first..].split_once(' ') {
-                Some((rest, right)) if !right.is_empty() => {
-                    Ok((bytes(&merge[..first + rest.len()]), bytes(right)))
-                }
+                Some((rest, right)) if !right.is_empty() => Ok((bytes(&merge[..first + rest.len()]), bytes(right))),
                 _ => Err(TokenizerError::Vocabulary {
-                    reason: format!(
-                        "merge {rank} is `{merge}`, not two pieces with a space between"
-                    ),
+                    reason: format!("merge {rank} is `{merge}`, not two pieces with a space between"),
                 }),
             }
         };

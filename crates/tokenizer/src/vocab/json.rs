@@ -1,127 +1,226 @@
-//! Vocabularies in Hugging Face's `tokenizer.json`, encoded by the `tokenizers` crate.
+//! Vocabularies in Hugging Face's `tokenizer.json`.
+//!
+//! Most are encoded by the `tokenizers` crate. Those that merge over the whole text, without words, are encoded here:
+//! there the crate needs time in the square of the text's length.
 
+use super::Encoder;
 use super::added::{AddedToken, Cut, is_markup};
 use super::alphabet;
-use super::pieces::{Broken, Kind, Pieces};
+use super::bpe::{BpeModel, BpeParts, Units};
+use super::decoding::Decoding;
+use super::pieces::{Kind, Pieces};
 use crate::error::TokenizerError;
 use foundation::TokenId;
+use serde::Deserialize;
 use serde_json::Value;
 use std::collections::HashMap;
 use tokenizers::normalizer::Range;
-use tokenizers::{
-    Model, Normalizer, OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer, Token,
-};
+use tokenizers::{Model, Normalizer, OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer, Token};
 
-/// A loaded `tokenizer.json`.
+/// A vocabulary ready for use.
+pub(crate) struct Built {
+    pub(crate) encoder: Encoder,
+    pub(crate) pieces: Pieces,
+    pub(crate) added: Vec<AddedToken>,
+    /// Text of the token that the file's own post-processing puts in front of a text.
+    pub(crate) prefix: Option<String>,
+}
+
+/// The parts of the file that say how its vocabulary is used.
+#[derive(Deserialize)]
+#[serde(default)]
+#[derive(Default)]
+struct Parts {
+    added_tokens: Vec<AddedEntry>,
+    normalizer: Value,
+    pre_tokenizer: Value,
+    post_processor: Value,
+    decoder: Value,
+    model: ModelKind,
+}
+
+#[derive(Deserialize)]
+struct AddedEntry {
+    id: u32,
+    content: String,
+    #[serde(default)]
+    special: bool,
+    #[serde(default)]
+    single_word: bool,
+    #[serde(default)]
+    lstrip: bool,
+    #[serde(default)]
+    rstrip: bool,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ModelKind {
+    r#type: Option<String>,
+    dropout: Option<f32>,
+    byte_fallback: bool,
+    ignore_merges: bool,
+    continuing_subword_prefix: Option<String>,
+    end_of_word_suffix: Option<String>,
+}
+
+/// A vocabulary with ranked merges, as far as this crate encodes it itself.
+#[derive(Deserialize)]
+struct Merges {
+    model: MergesModel,
+}
+
+#[derive(Deserialize)]
+struct MergesModel {
+    vocab: HashMap<String, u32>,
+    merges: Vec<MergeEntry>,
+    unk_token: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum MergeEntry {
+    Pair(String, String),
+    Joined(String),
+}
+
+pub(crate) fn build(json: &[u8]) -> Result<Built, TokenizerError> {
+    let parts: Parts = parse(json)?;
+    let decoding = Decoding::of(&parts.decoder)?;
+    let (encoder, texts) = match parts.merges_whole_text() {
+        Some(space_prefix) => whole_text_model(parse(json)?, space_prefix)?,
+        None => {
+            let model = JsonModel::load(json)?;
+            let texts = model.tokenizer.get_vocab(true);
+            (Encoder::Json(Box::new(model)), texts)
+        }
+    };
+    let pieces = pieces(&decoding, &texts, &parts.added_tokens)?;
+    let prefix = prefix(&parts.post_processor).map(str::to_owned);
+    let added = parts.added_tokens.into_iter().map(|entry| AddedToken {
+        control: entry.special || is_markup(&entry.content),
+        text: entry.content,
+        id: TokenId(entry.id),
+        strip_left: entry.lstrip,
+        strip_right: entry.rstrip,
+        whole_word: entry.single_word,
+    });
+    Ok(Built { encoder, pieces, added: added.collect(), prefix })
+}
+
+fn parse<'a, T: Deserialize<'a>>(json: &'a [u8]) -> Result<T, TokenizerError> {
+    serde_json::from_slice(json).map_err(|error| refuse(error.to_string()))
+}
+
+fn refuse(reason: String) -> TokenizerError {
+    TokenizerError::TokenizerJson { reason }
+}
+
+impl Parts {
+    /// Whether merges run over the whole text with `▁` for spaces; if so, whether each text gets a space in front.
+    fn merges_whole_text(&self) -> Option<bool> {
+        let is_replace =
+            |part: &Value| part["type"] == "Replace" && part["pattern"]["String"] == " " && part["content"] == "▁";
+        let is_prepend = |part: &Value| part["type"] == "Prepend" && part["prepend"] == "▁";
+        // After the replacement no space is left to split at.
+        let no_words = self.pre_tokenizer.is_null()
+            || (self.pre_tokenizer["type"] == "Split" && self.pre_tokenizer["pattern"]["String"] == " ");
+        let space_prefix = match self.normalizer["normalizers"].as_array().map(Vec::as_slice) {
+            None if is_replace(&self.normalizer) => false,
+            Some([first, second]) if is_prepend(first) && is_replace(second) => true,
+            _ => return None,
+        };
+        let model = &self.model;
+        let plain = model.r#type.as_deref() == Some("BPE")
+            && model.byte_fallback
+            && !model.ignore_merges
+            && model.dropout.is_none()
+            && model.continuing_subword_prefix.is_none()
+            && model.end_of_word_suffix.is_none();
+        (no_words && plain).then_some(space_prefix)
+    }
+}
+
+fn whole_text_model(file: Merges, space_prefix: bool) -> Result<(Encoder, HashMap<String, u32>), TokenizerError> {
+    let MergesModel { vocab, merges, unk_token } = file.model;
+    let ids: HashMap<Box<[u8]>, u32> = vocab.iter().map(|(text, &id)| (text.as_bytes().into(), id)).collect();
+    let mut bytes = [None; 256];
+    for (value, slot) in (0..=u8::MAX).zip(&mut bytes) {
+        *slot = vocab.get(&format!("<0x{value:02X}>")).copied();
+    }
+    let pair = |entry| match entry {
+        MergeEntry::Pair(left, right) => Ok((left.into_bytes(), right.into_bytes())),
+        MergeEntry::Joined(text) => match text.split_once(' ') {
+            Some((left, right)) => Ok((left.as_bytes().to_vec(), right.as_bytes().to_vec())),
+            None => Err(refuse(format!("the merge `{text}` is not two pieces with a space between"))),
+        },
+    };
+    let merges = merges.into_iter().map(pair).collect::<Result<_, _>>()?;
+    let unknown = unk_token.and_then(|text| vocab.get(&text).copied());
+    let model = BpeModel::new(BpeParts { units: Units::Characters { space_prefix }, ids, merges, bytes, unknown })?;
+    Ok((Encoder::Bpe(Box::new(model)), vocab))
+}
+
+fn pieces(decoding: &Decoding, texts: &HashMap<String, u32>, added: &[AddedEntry]) -> Result<Pieces, TokenizerError> {
+    let known = texts.len() + added.len();
+    let count = texts.values().copied().chain(added.iter().map(|entry| entry.id)).max().map_or(0, |id| id as usize + 1);
+    // Ids far beyond the tokens there are can only be a mistake, and would cost memory.
+    if count > known.saturating_mul(4) + 65_536 {
+        return Err(refuse(format!("it has {known} tokens but the largest id is {}", count - 1)));
+    }
+    let mut by_id: Vec<Option<&str>> = vec![None; count];
+    for (text, &id) in texts {
+        by_id[id as usize] = Some(text);
+    }
+    let added: HashMap<u32, &AddedEntry> = added.iter().map(|entry| (entry.id, entry)).collect();
+    let mut pieces = Pieces::new(decoding.broken(), decoding.strip_leading_space);
+    for (id, text) in (0u32..).zip(by_id) {
+        match (added.get(&id), text) {
+            (Some(entry), _) => {
+                let kind = if entry.special { Kind::Special } else { Kind::Text };
+                pieces.push(decoding.added(&entry.content).as_bytes(), kind);
+            }
+            (None, Some(text)) => {
+                let (bytes, kind) = decoding.piece(text);
+                pieces.push(&bytes, kind);
+            }
+            (None, None) => pieces.push(&[], Kind::Hole),
+        }
+    }
+    Ok(pieces)
+}
+
+/// The special token that a post-processor puts in front of a single text.
+fn prefix(processor: &Value) -> Option<&str> {
+    match processor["type"].as_str()? {
+        "TemplateProcessing" => processor["single"][0]["SpecialToken"]["id"].as_str(),
+        "Sequence" => processor["processors"].as_array()?.iter().find_map(prefix),
+        _ => None,
+    }
+}
+
+/// A vocabulary that the `tokenizers` crate encodes.
 pub(crate) struct JsonModel {
     tokenizer: tokenizers::Tokenizer,
 }
 
-/// A vocabulary ready for use.
-pub(crate) struct Built {
-    pub(crate) model: JsonModel,
-    pub(crate) pieces: Pieces,
-    pub(crate) added: Vec<AddedToken>,
-    /// The id that the file's own post-processing puts in front of a text.
-    pub(crate) prefix: Option<TokenId>,
-}
-
 impl JsonModel {
-    pub(crate) fn build(json: &[u8]) -> Result<Built, TokenizerError> {
-        let refuse = |reason: String| TokenizerError::TokenizerJson { reason };
-        let parts: Parts =
-            serde_json::from_slice(json).map_err(|error| refuse(error.to_string()))?;
-        let decoding = Decoding::of(&parts.decoder)?;
-        let mut tokenizer =
-            tokenizers::Tokenizer::from_bytes(json).map_err(|error| refuse(error.to_string()))?;
+    fn load(json: &[u8]) -> Result<Self, TokenizerError> {
+        let mut tokenizer = tokenizers::Tokenizer::from_bytes(json).map_err(|error| refuse(error.to_string()))?;
         tokenizer.with_padding(None);
-        tokenizer
-            .with_truncation(None)
-            .map_err(|error| refuse(error.to_string()))?;
-
-        let texts = tokenizer.get_vocab(true);
-        let count = texts.values().max().map_or(0, |&id| id as usize + 1);
-        // Ids far beyond the tokens there are can only be a mistake, and would cost memory.
-        if count > texts.len().saturating_mul(4) + 65_536 {
-            return Err(refuse(format!(
-                "it has {} tokens but the largest id is {}",
-                texts.len(),
-                count - 1
-            )));
-        }
-        let mut by_id: Vec<Option<&str>> = vec![None; count];
-        for (text, &id) in &texts {
-            by_id[id as usize] = Some(text);
-        }
-        let added: HashMap<u32, &tokenizers::AddedToken> = tokenizer
-            .get_added_vocabulary()
-            .get_added_tokens_decoder()
-            .iter()
-            .map(|(&id, token)| (id, token))
-            .collect();
-        let mut pieces = Pieces::new(decoding.broken(), decoding.strip_leading_space);
-        for (id, text) in (0u32..).zip(by_id) {
-            match (added.get(&id), text) {
-                (Some(token), _) => {
-                    let kind = if token.special {
-                        Kind::Special
-                    } else {
-                        Kind::Text
-                    };
-                    pieces.push(decoding.added(&token.content).as_bytes(), kind);
-                }
-                (None, Some(text)) => {
-                    let (bytes, kind) = decoding.piece(text);
-                    pieces.push(&bytes, kind);
-                }
-                (None, None) => pieces.push(&[], Kind::Hole),
-            }
-        }
-        let mut added: Vec<AddedToken> = added
-            .into_iter()
-            .map(|(id, token)| AddedToken {
-                text: token.content.clone(),
-                id: TokenId(id),
-                control: token.special || is_markup(&token.content),
-                strip_left: token.lstrip,
-                strip_right: token.rstrip,
-                whole_word: token.single_word,
-            })
-            .collect();
-        added.sort_by_key(|token| token.id);
-        let prefix = tokenizer
-            .encode("", true)
-            .ok()
-            .and_then(|encoding| encoding.get_ids().first().copied())
-            .map(TokenId);
-        Ok(Built {
-            model: Self { tokenizer },
-            pieces,
-            added,
-            prefix,
-        })
+        tokenizer.with_truncation(None).map_err(|error| refuse(error.to_string()))?;
+        Ok(Self { tokenizer })
     }
 
     /// The id of a piece, in the file's own spelling or as plain text.
     pub(crate) fn id_of(&self, piece: &str) -> Option<TokenId> {
         let spelled: String = piece.bytes().map(alphabet::letter).collect();
         let id = |text: &str| self.tokenizer.token_to_id(text);
-        id(piece)
-            .or_else(|| id(&piece.replace(' ', "▁")))
-            .or_else(|| id(&spelled))
-            .map(TokenId)
+        id(piece).or_else(|| id(&piece.replace(' ', "▁"))).or_else(|| id(&spelled)).map(TokenId)
     }
 
-    pub(crate) fn encode(
-        &self,
-        text: &str,
-        cuts: &[Cut],
-        out: &mut Vec<TokenId>,
-    ) -> Result<(), TokenizerError> {
-        self.tokens(text, cuts, out)
-            .map_err(|error| TokenizerError::Encode {
-                reason: error.to_string(),
-            })
+    pub(crate) fn encode(&self, text: &str, cuts: &[Cut], out: &mut Vec<TokenId>) -> Result<(), TokenizerError> {
+        self.tokens(text, cuts, out).map_err(|error| TokenizerError::Encode { reason: error.to_string() })
     }
 
     fn tokens(&self, text: &str, cuts: &[Cut], out: &mut Vec<TokenId>) -> tokenizers::Result<()> {
@@ -129,21 +228,13 @@ impl JsonModel {
         if !cuts.is_empty() {
             split.split(|_, whole| {
                 let mut parts = Vec::with_capacity(cuts.len() * 2 + 1);
-                let slice = |start, end| {
-                    whole
-                        .slice(Range::Original(start..end))
-                        .ok_or("a cut is not inside the text")
-                };
+                let slice = |start, end| whole.slice(Range::Original(start..end)).ok_or("a cut is not inside the text");
                 let mut at = 0;
                 for cut in cuts {
                     if at < cut.start {
                         parts.push((slice(at, cut.start)?, None));
                     }
-                    let token = Token::new(
-                        cut.id.0,
-                        text[cut.start..cut.end].to_owned(),
-                        (0, cut.end - cut.start),
-                    );
+                    let token = Token::new(cut.id.0, text[cut.start..cut.end].to_owned(), (0, cut.end - cut.start));
                     parts.push((slice(cut.start, cut.end)?, Some(vec![token])));
                     at = cut.end;
                 }
@@ -164,108 +255,5 @@ impl JsonModel {
             out.extend(tokens.iter().flatten().map(|token| TokenId(token.id)));
         }
         Ok(())
-    }
-}
-
-/// The parts of the file that say how texts of tokens are joined.
-#[derive(serde::Deserialize)]
-struct Parts {
-    #[serde(default)]
-    decoder: Value,
-}
-
-/// What the file's decoder does to token texts.
-#[derive(Default)]
-struct Decoding {
-    byte_level: bool,
-    byte_fallback: bool,
-    /// (text, replacement)
-    replace: Option<(String, String)>,
-    strip_leading_space: bool,
-}
-
-impl Decoding {
-    fn of(decoder: &Value) -> Result<Self, TokenizerError> {
-        let mut decoding = Self::default();
-        decoding.read(decoder)?;
-        Ok(decoding)
-    }
-
-    fn read(&mut self, decoder: &Value) -> Result<(), TokenizerError> {
-        let text = |key: &str| decoder[key].as_str().map(str::to_owned);
-        let refuse = |reason: String| Err(TokenizerError::TokenizerJson { reason });
-        match decoder["type"].as_str() {
-            None if decoder.is_null() => {}
-            Some("Fuse") => {}
-            Some("ByteLevel") => self.byte_level = true,
-            Some("ByteFallback") => self.byte_fallback = true,
-            Some("Sequence") => {
-                for part in decoder["decoders"].as_array().into_iter().flatten() {
-                    self.read(part)?;
-                }
-            }
-            Some("Replace") => match (decoder["pattern"]["String"].as_str(), text("content")) {
-                (Some(from), Some(to)) if self.replace.is_none() => {
-                    self.replace = Some((from.to_owned(), to))
-                }
-                _ => return refuse("its decoder replaces more than one literal text".into()),
-            },
-            Some("Metaspace") => {
-                let never =
-                    decoder["prepend_scheme"] == "never" || decoder["add_prefix_space"] == false;
-                self.replace = Some((
-                    text("replacement").unwrap_or_else(|| "▁".into()),
-                    " ".into(),
-                ));
-                self.strip_leading_space = !never;
-            }
-            Some("Strip")
-                if decoder["content"] == " " && decoder["start"] == 1 && decoder["stop"] == 0 =>
-            {
-                self.strip_leading_space = true;
-            }
-            kind => {
-                return refuse(format!(
-                    "its decoder `{}` is not supported; supported: ByteLevel, Metaspace, and sequences of Replace, \
-                     ByteFallback, Fuse and Strip of one leading space",
-                    kind.unwrap_or("without a type")
-                ));
-            }
-        }
-        Ok(())
-    }
-
-    fn broken(&self) -> Broken {
-        if self.byte_fallback {
-            Broken::PerByte
-        } else {
-            Broken::PerSequence
-        }
-    }
-
-    fn added(&self, text: &str) -> String {
-        match &self.replace {
-            Some((from, to)) => text.replace(from, to),
-            None => text.to_owned(),
-        }
-    }
-
-    fn piece(&self, text: &str) -> (Vec<u8>, Kind) {
-        if self.byte_level {
-            return (alphabet::bytes(text), Kind::Text);
-        }
-        let byte = || {
-            u8::from_str_radix(
-                text.strip_prefix("<0x")?
-                    .strip_suffix('>')
-                    .filter(|digits| digits.len() == 2)?,
-                16,
-            )
-            .ok()
-        };
-        match self.byte_fallback.then(byte).flatten() {
-            Some(byte) => (vec![byte], Kind::Byte),
-            None => (self.added(text).into_bytes(), Kind::Text),
-        }
     }
 }

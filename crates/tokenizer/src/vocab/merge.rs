@@ -23,24 +23,18 @@ pub(crate) struct Merge {
 pub(crate) struct Scratch {
     previous: Vec<u32>,
     next: Vec<u32>,
-    /// (priority, left symbol, right symbol, joint length, token)
-    queue: BinaryHeap<Reverse<(u32, u32, u32, u32, u32)>>,
+    queue: BinaryHeap<Reverse<Candidate>>,
 }
+
+/// Priority, left symbol, right symbol, joint length, token: compared in this order.
+type Candidate = (u32, u32, u32, u32, u32);
 
 const NONE: u32 = u32::MAX;
 
 /// Merges `symbols` in place until `join` allows no more; absorbed symbols are removed.
-pub(crate) fn merge(
-    symbols: &mut Vec<Symbol>,
-    scratch: &mut Scratch,
-    join: impl Fn(Symbol, Symbol) -> Option<Merge>,
-) {
+pub(crate) fn merge(symbols: &mut Vec<Symbol>, scratch: &mut Scratch, join: impl Fn(Symbol, Symbol) -> Option<Merge>) {
     let count = u32::try_from(symbols.len()).expect("a text is smaller than 4 GiB");
-    let Scratch {
-        previous,
-        next,
-        queue,
-    } = scratch;
+    let Scratch { previous, next, queue } = scratch;
     previous.clear();
     previous.extend((0..count).map(|i| i.wrapping_sub(1)));
     next.clear();
@@ -52,13 +46,7 @@ pub(crate) fn merge(
         }
         let (a, b) = (symbols[left as usize], symbols[right as usize]);
         if let Some(merge) = join(a, b) {
-            queue.push(Reverse((
-                merge.priority,
-                left,
-                right,
-                a.len + b.len,
-                merge.id,
-            )));
+            queue.push(Reverse((merge.priority, left, right, a.len + b.len, merge.id)));
         }
     };
     for left in 1..count {
@@ -70,11 +58,7 @@ pub(crate) fn merge(
         if a.len == 0 || b.len == 0 || a.len + b.len != len {
             continue;
         }
-        symbols[left as usize] = Symbol {
-            start: a.start,
-            len,
-            id: Some(id),
-        };
+        symbols[left as usize] = Symbol { start: a.start, len, id: Some(id) };
         symbols[right as usize].len = 0;
         let after = next[right as usize];
         next[left as usize] = after;

@@ -3,6 +3,7 @@
 pub(crate) mod added;
 pub(crate) mod alphabet;
 pub(crate) mod bpe;
+pub(crate) mod decoding;
 pub(crate) mod gguf;
 pub(crate) mod json;
 pub(crate) mod merge;
@@ -24,13 +25,17 @@ pub(crate) enum Encoder {
 }
 
 impl Encoder {
+    /// The ordinary token with this text.
+    pub(crate) fn id_of(&self, piece: &str) -> Option<TokenId> {
+        match self {
+            Self::Json(model) => model.id_of(piece),
+            Self::Bpe(model) => model.id_of(piece),
+            Self::Spm(model) => model.id_of(piece),
+        }
+    }
+
     /// Encodes `text`, where `cuts` are already known to be the given tokens.
-    pub(crate) fn encode(
-        &self,
-        text: &str,
-        cuts: &[Cut],
-        out: &mut Vec<TokenId>,
-    ) -> Result<(), TokenizerError> {
+    pub(crate) fn encode(&self, text: &str, cuts: &[Cut], out: &mut Vec<TokenId>) -> Result<(), TokenizerError> {
         match self {
             Self::Json(model) => model.encode(text, cuts, out),
             Self::Bpe(model) => {
@@ -46,12 +51,7 @@ impl Encoder {
 }
 
 /// Calls `encode` for the text between the cuts and writes the cuts' tokens, in order.
-fn each_fragment(
-    text: &str,
-    cuts: &[Cut],
-    out: &mut Vec<TokenId>,
-    encode: impl Fn(&str, &mut Vec<TokenId>),
-) {
+fn each_fragment(text: &str, cuts: &[Cut], out: &mut Vec<TokenId>, encode: impl Fn(&str, &mut Vec<TokenId>)) {
     let mut at = 0;
     for cut in cuts {
         if at < cut.start {

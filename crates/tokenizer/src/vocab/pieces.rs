@@ -37,19 +37,12 @@ pub(crate) struct Pieces {
 
 impl Pieces {
     pub(crate) fn new(broken: Broken, strip_leading_space: bool) -> Self {
-        Self {
-            bytes: Vec::new(),
-            ends: Vec::new(),
-            kinds: Vec::new(),
-            broken,
-            strip_leading_space,
-        }
+        Self { bytes: Vec::new(), ends: Vec::new(), kinds: Vec::new(), broken, strip_leading_space }
     }
 
     pub(crate) fn push(&mut self, bytes: &[u8], kind: Kind) {
         self.bytes.extend_from_slice(bytes);
-        self.ends
-            .push(u32::try_from(self.bytes.len()).expect("a vocabulary is smaller than 4 GiB"));
+        self.ends.push(u32::try_from(self.bytes.len()).expect("a vocabulary is smaller than 4 GiB"));
         self.kinds.push(kind);
     }
 
@@ -66,11 +59,7 @@ impl Pieces {
         let Some(&end) = self.ends.get(id.index()) else {
             return &[];
         };
-        let start = if id.index() == 0 {
-            0
-        } else {
-            self.ends[id.index() - 1]
-        };
+        let start = if id.index() == 0 { 0 } else { self.ends[id.index() - 1] };
         &self.bytes[start as usize..end as usize]
     }
 }

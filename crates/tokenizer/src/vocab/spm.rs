@@ -1,6 +1,6 @@
 //! SentencePiece vocabularies of GGUF files: neighbouring pieces are joined in the order of the joint piece's score.
 
-use super::bpe::{position, push};
+use super::bpe::{escape, position, push};
 use super::merge::{Merge, Scratch, Symbol, merge};
 use foundation::TokenId;
 use std::collections::HashMap;
@@ -36,54 +36,29 @@ impl SpmModel {
             last = Some(score);
             map.insert(text, Merge { priority, id });
         }
-        Self {
-            pieces: map,
-            longest,
-            bytes,
-            unknown,
-            space_prefix,
-        }
+        Self { pieces: map, longest, bytes, unknown, space_prefix }
     }
 
     pub(crate) fn id_of(&self, piece: &str) -> Option<TokenId> {
-        self.pieces
-            .get(piece.replace(' ', "▁").as_str())
-            .map(|merge| TokenId(merge.id))
+        self.pieces.get(piece.replace(' ', "▁").as_str()).map(|merge| TokenId(merge.id))
     }
 
     pub(crate) fn encode(&self, text: &str, out: &mut Vec<TokenId>) {
-        let mut escaped = String::with_capacity(text.len() + text.len() / 2 + 3);
-        if self.space_prefix {
-            escaped.push('▁');
-        }
-        escaped.extend(text.chars().map(|c| if c == ' ' { '▁' } else { c }));
-        let piece = |start: u32, len: u32| {
-            self.pieces
-                .get(&escaped[start as usize..(start + len) as usize])
-                .copied()
-        };
+        let escaped = escape(text, self.space_prefix);
+        let piece = |start: u32, len: u32| self.pieces.get(&escaped[start as usize..(start + len) as usize]).copied();
         let mut symbols: Vec<Symbol> = escaped
             .char_indices()
             .map(|(start, c)| {
                 let (start, len) = (position(start), position(c.len_utf8()));
-                Symbol {
-                    start,
-                    len,
-                    id: piece(start, len).map(|merge| merge.id),
-                }
+                Symbol { start, len, id: piece(start, len).map(|merge| merge.id) }
             })
             .collect();
         merge(&mut symbols, &mut Scratch::default(), |left, right| {
             let len = left.len + right.len;
-            if len as usize > self.longest {
-                None
-            } else {
-                piece(left.start, len)
-            }
+            if len as usize > self.longest { None } else { piece(left.start, len) }
         });
         for symbol in symbols {
-            let bytes =
-                || &escaped.as_bytes()[symbol.start as usize..(symbol.start + symbol.len) as usize];
+            let bytes = || &escaped.as_bytes()[symbol.start as usize..(symbol.start + symbol.len) as usize];
             push(symbol.id, bytes, &self.bytes, self.unknown, out);
         }
     }

@@ -421,29 +421,27 @@ TEMPLATES = {
 
 
 def main():
-    cases = []
+    cases, seen = [], set()
     for template_name, source in TEMPLATES.items():
         template = environment.from_string(source)
         for name, messages in CONVERSATIONS.items():
             for tools in [None, TOOLS] if template_name in ("inst", "thinker", "dated", "types") else [None]:
                 for generation in [False, True]:
                     extra = {"enable_thinking": False} if template_name == "thinker" and generation and tools is None else {}
-                    variables = {"messages": messages, "tools": tools, "documents": None, "add_generation_prompt": generation,
-                                 "bos_token": "<s>", "eos_token": "</s>", **extra}
+                    variables = {"tools": tools, "add_generation_prompt": generation, "bos_token": "<s>", "eos_token": "</s>", **extra}
                     try:
-                        expected, error = template.render(**variables), None
+                        expected, error = template.render(messages=messages, documents=None, **variables), None
                     except Exception as exception:
                         expected, error = None, str(exception)
-                    del variables["documents"]
-                    cases.append({"name": f"{template_name} {name} tools={tools is not None} generation={generation}",
-                                  "template": source, "variables": variables, "expected": expected, "error": error})
-    unique = {}
-    for case in cases:
-        unique.setdefault((case["template"], case["expected"], case["error"], case["variables"]["tools"] is None), case)
-    json.dump(list(unique.values()), sys.stdout, ensure_ascii=True, indent=None, separators=(",", ":"))
+                    if (template_name, expected, error, tools is None) not in seen:
+                        seen.add((template_name, expected, error, tools is None))
+                        variables["tools"] = tools is not None
+                        cases.append({"template": template_name, "conversation": name, "variables": variables, "expected": expected, "error": error})
+    out = {"templates": TEMPLATES, "conversations": CONVERSATIONS, "tools": TOOLS, "cases": cases}
+    json.dump(out, sys.stdout, ensure_ascii=True, indent=None, separators=(",", ":"))
     print()
-    refused = [(case["name"], case["error"]) for case in unique.values() if case["expected"] is None]
-    print(len(unique), "cases,", len(refused), "refused", *refused, sep="\n", file=sys.stderr)
+    print(len(cases), "cases, refused:", *[case for case in cases if case["error"]], sep="\n", file=sys.stderr)
 
 
-main()
+if __name__ == "__main__":
+    main()

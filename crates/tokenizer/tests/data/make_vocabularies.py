@@ -1,6 +1,6 @@
 """Writes text -> ids as llama.cpp encodes it, for the vocabularies of small GGUF files.
 
-    pip install xllamacpp==2026.10.11549 gguf
+    pip install xllamacpp==2026.10.11549 gguf jinja2==3.1.6
     python make_vocabularies.py tiny FOLDER_OF_TINY_MODELS > vocabularies.json
     python make_vocabularies.py ids MODEL.gguf > smollm2.json
 """
@@ -12,6 +12,7 @@ import urllib.error
 import urllib.request
 
 import gguf
+import make_templates
 import xllamacpp
 
 FAMILIES = ["llama", "qwen2", "qwen3_5", "gpt_oss_lim7", "muse_glimmer", "qwen4_exp_ple64", "spark2_5",
@@ -126,7 +127,14 @@ def main():
             plain = oracle.ids(text, False)
             if plain != out["special"][text]:
                 out["plain"][text] = plain
+        template = make_templates.environment.from_string(m["tokenizer.chat_template"])
+        out["chat"] = []
+        for messages in make_templates.CONVERSATIONS.values():
+            for generation in [False, True]:
+                text = template.render(messages=messages, tools=None, add_generation_prompt=generation, bos_token="<|im_start|>", eos_token="<|im_end|>")
+                out["chat"].append({"messages": messages, "add_generation_prompt": generation, "text": text, "ids": oracle.ids(text, True)})
         dump(out)
 
 
-main()
+if __name__ == "__main__":
+    main()

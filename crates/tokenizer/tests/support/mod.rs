@@ -7,9 +7,7 @@ use turbospark_tokenizer::GgufVocab;
 /// A vocabulary from the fields of a fixture.
 pub(crate) fn vocabulary(json: &serde_json::Value) -> GgufVocab {
     let text = |key: &str| json[key].as_str().map(str::to_owned);
-    let texts = |key: &str| -> Vec<String> {
-        serde_json::from_value(json[key].clone()).unwrap_or_default()
-    };
+    let texts = |key: &str| -> Vec<String> { serde_json::from_value(json[key].clone()).unwrap_or_default() };
     let id = |key: &str| json[key].as_u64().map(|id| id as u32);
     GgufVocab {
         model: text("model").expect("every vocabulary names its model"),
@@ -35,19 +33,9 @@ pub(crate) fn byte_vocabulary() -> GgufVocab {
         0x7F..=0xA0 => 0x121 + byte - 0x7F,
         _ => 0x143,
     };
-    let mut tokens: Vec<String> = (0..256)
-        .map(|byte| char::from_u32(letter(byte)).unwrap().to_string())
-        .collect();
-    let special = [
-        "<bos>",
-        "<eos>",
-        "<|im_start|>",
-        "<|im_end|>",
-        "<think>",
-        "</think>",
-        "<tool_call>",
-        "</tool_call>",
-    ];
+    let mut tokens: Vec<String> = (0..256).map(|byte| char::from_u32(letter(byte)).unwrap().to_string()).collect();
+    let special =
+        ["<bos>", "<eos>", "<|im_start|>", "<|im_end|>", "<think>", "</think>", "<tool_call>", "</tool_call>"];
     tokens.extend(special.map(str::to_owned));
     let mut types = vec![1; 256];
     types.extend([3; 8]);
@@ -64,9 +52,7 @@ pub(crate) fn byte_vocabulary() -> GgufVocab {
 
 /// 0 `<unk>`, 1 `<s>`, 2 `</s>`, 3 `▁Hello`, 4 `▁world`, 5 `!`, 6 `▁`, 7+b the byte b, 263 a piece that only looks like a byte.
 pub(crate) fn spm_vocabulary() -> GgufVocab {
-    let mut tokens: Vec<String> = ["<unk>", "<s>", "</s>", "▁Hello", "▁world", "!", "▁"]
-        .map(str::to_owned)
-        .into();
+    let mut tokens: Vec<String> = ["<unk>", "<s>", "</s>", "▁Hello", "▁world", "!", "▁"].map(str::to_owned).into();
     tokens.extend((0..256).map(|byte| format!("<0x{byte:02X}>")));
     tokens.push("<0x0A>".into());
     let mut types = vec![2, 3, 3, 1, 1, 1, 1];

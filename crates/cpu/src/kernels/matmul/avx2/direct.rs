@@ -8,7 +8,7 @@ use super::super::layout::Layout;
 use super::codes::Codes;
 use super::head::{self, Part};
 use super::{add_part, eight_rows};
-use crate::isa::avx2::{eight, load32, store, sum_each};
+use crate::isa::avx2::{eight, load32, prefetch, store, sum_each};
 use crate::kernels::activation::{Activations, Block};
 use crate::pool::TileMut;
 
@@ -22,7 +22,9 @@ pub(super) fn matmul<L: Codes<B>, const B: usize, const R: usize>(
 ) {
     let activations: [&[Block]; R] = std::array::from_fn(|row| x.row(row));
     for first in outputs.clone().step_by(8) {
-        let acc = eight_outputs::<L, B, R>(eight_rows(w, first, outputs.end - 1), activations);
+        // Short rows give the hardware no stream to follow, so the next outputs are fetched meanwhile.
+        let next = w.bytes.get((first + 8) * w.row_bytes()..).unwrap_or_default();
+        let acc = eight_outputs::<L, B, R>(eight_rows(w, first, outputs.end - 1), activations, next);
         let column = first - outputs.start;
         for (row, acc) in acc.into_iter().enumerate() {
             let out = &mut out.row_mut(row)[column..];
@@ -37,12 +39,14 @@ pub(super) fn matmul<L: Codes<B>, const B: usize, const R: usize>(
 fn eight_outputs<L: Codes<B>, const B: usize, const R: usize>(
     rows: [&[[u8; B]]; 8],
     activations: [&[Block]; R],
+    next: &[u8],
 ) -> [__m256; R] {
     let mut acc = [_mm256_setzero_ps(); R];
     let count = rows[0].len();
     let rows = eight!(I => &rows[I][..count]);
     for number in 0..count {
         let blocks = eight!(I => &rows[I][number]);
+        prefetch(next, 8 * B * number..8 * B * (number + 1));
         let parts = head::read::<L, B>(blocks);
         for (index, part) in parts[..L::PARTS].iter().enumerate() {
             // SAFETY: this function has the features that `unpack` asks for.

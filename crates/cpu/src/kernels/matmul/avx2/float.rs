@@ -9,7 +9,7 @@ use weights::DType;
 use super::super::Matrix;
 use super::super::float::{CHUNK, elements, widen};
 use crate::isa::Avx2;
-use crate::isa::avx2::{eight, load, load16, load32, store, transpose};
+use crate::isa::avx2::{eight, load, load16, load32, prefetch, store, transpose};
 use crate::pool::TileMut;
 
 /// Outputs in a panel, as vectors of eight.
@@ -132,6 +132,12 @@ fn transpose_into<F: Float<N>, const N: usize>(panel: &mut Panel, vector: usize,
     let whole = eight!(I => &rows[I].as_chunks::<N>().0[..count / 8]);
     let (eights, tail) = panel[..count].as_chunks_mut::<8>();
     for (number, to) in eights.iter_mut().enumerate() {
+        // Each row is read a chunk at a time, too briefly for the hardware to follow: fetch the row's next chunk meanwhile.
+        if (number * N).is_multiple_of(64) {
+            for row in rows {
+                prefetch(row, row.len() + number * N..row.len() + number * N + 1);
+            }
+        }
         for (to, from) in to.iter_mut().zip(turn::<F, N>(eight!(I => &whole[I][number]))) {
             to[vector] = from;
         }

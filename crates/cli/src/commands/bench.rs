@@ -1,0 +1,282 @@
+//! `bench`: speed of prefill and decode, beside the memory bandwidth measured in the same run.
+
+mod bandwidth;
+mod spread;
+
+use super::print_json;
+use crate::arguments::{ModelArgument, PlaceFlags, StoreFlags, VerboseFlag, positive};
+use crate::failure::Failure;
+use crate::models::is_scripted;
+use crate::{output, progress, report};
+use bandwidth::Bandwidth;
+use clap::Args;
+use foundation::TokenId;
+use plan::WeightRole;
+use runtime::{LogitProducer, ModelFiles, OpenOptions, Want, open_logits};
+use serde_json::{Map, Value, json};
+use spread::Spread;
+use std::ffi::OsStr;
+use std::path::Path;
+use std::time::Instant;
+
+/// Measure speed beside the memory bandwidth.
+///
+/// Every repetition runs all arms in turn, prompts (pp), decoding (tg) and reading a large buffer with all threads,
+/// so that they share whatever else the machine does. The first repetition warms up and does not count. Medians
+/// are printed, in tokens a second; `first_s` is the time of the first token after opening.
+#[derive(Args, Debug)]
+pub(crate) struct Bench {
+    #[command(flatten)]
+    model: ModelArgument,
+    /// Prompt lengths
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "16,128,512", value_parser = positive)]
+    pp: Vec<usize>,
+    /// Tokens to decode
+    #[arg(long, value_name = "N", default_value = "128", value_parser = positive)]
+    tg: usize,
+    /// Tokens already in the context when decoding begins
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "0,2048")]
+    depth: Vec<usize>,
+    /// Repetitions that count
+    #[arg(long, value_name = "N", default_value = "3", value_parser = positive)]
+    reps: usize,
+    /// Print one JSON line
+    #[arg(long)]
+    json: bool,
+    /// Threads [default: as many as the machine and the container give]
+    #[arg(long, value_name = "N", value_parser = positive)]
+    threads: Option<usize>,
+    /// Prompt tokens computed at once
+    #[arg(long, value_name = "N", default_value = "256", value_parser = positive)]
+    prefill_chunk: usize,
+    /// Allow only exact kernels; every device of this version is exact, so this changes nothing yet
+    #[arg(long)]
+    exact: bool,
+    #[command(flatten)]
+    place: PlaceFlags,
+    #[command(flatten)]
+    store: StoreFlags,
+    #[command(flatten)]
+    verbose: VerboseFlag,
+}
+
+/// What is measured.
+#[derive(Clone, Copy, Debug)]
+enum Arm {
+    /// A prompt of this length from an empty context.
+    Prompt(usize),
+    /// Decoding after this many tokens.
+    Decode(usize),
+}
+
+impl Bench {
+    pub(crate) fn execute(self) -> Result<(), Failure> {
+        if cfg!(debug_assertions) {
+            output::warn("this is a build without optimisation: neither speed nor bandwidth mean anything");
+        }
+        let model = self.store.models(self.json)?.locate(self.model.name()?)?;
+        let deepest = self.depth.iter().max().copied().unwrap_or(0);
+        let longest = self.pp.iter().max().copied().unwrap_or(0);
+        let context = self.place.ctx.or(Some((deepest + self.tg).max(longest)));
+        let (threads, prefill_chunk) = (self.threads, self.prefill_chunk);
+        let options = OpenOptions { context, threads, prefill_chunk, ..self.place.options() };
+        let (producer, opened) = open_logits(&model, &options)?;
+        if self.verbose.verbose {
+            report::opened(&opened, &options);
+        }
+        let mut runner = Runner { logits: vec![0.0; producer.vocab()], producer, chunk: self.prefill_chunk };
+        let first = runner.prompt(1)?;
+        let depths = self.depth.iter().map(|depth| Arm::Decode(*depth));
+        let arms: Vec<Arm> = self.pp.iter().map(|n| Arm::Prompt(*n)).chain(depths).collect();
+        let mut rates = vec![Vec::new(); arms.len()];
+        let mut bandwidth = Bandwidth::new(opened.threads);
+        let mut bandwidths = Vec::new();
+        let bar = progress::bar("repetitions", self.reps + 1, self.json);
+        for rep in 0..=self.reps {
+            for (arm, rates) in arms.iter().zip(&mut rates) {
+                let rate = match arm {
+                    Arm::Prompt(tokens) => *tokens as f64 / runner.prompt(*tokens)?,
+                    Arm::Decode(depth) => self.tg as f64 / runner.decode(*depth, self.tg)?,
+                };
+                rates.push(rate);
+                if matches!(arm, Arm::Decode(_)) {
+                    bandwidths.push(bandwidth.measure());
+                }
+            }
+            if rep == 0 {
+                rates.iter_mut().for_each(Vec::clear);
+                bandwidths.clear();
+            }
+            bar.inc(1);
+        }
+        bar.finish_and_clear();
+        let outcome = Outcome {
+            load: opened.elapsed.as_secs_f64(),
+            first,
+            threads: opened.threads,
+            tg: self.tg,
+            rates: arms.into_iter().zip(rates.iter().map(|r| Spread::of(r))).collect(),
+            bandwidth: Spread::of(&bandwidths),
+            traffic: Traffic::of(&model, &options)?,
+        };
+        match self.json {
+            true => print_json(&outcome.json()),
+            false => output::write(&outcome.text()),
+        }
+    }
+}
+
+/// The model under test.
+struct Runner {
+    producer: Box<dyn LogitProducer + Send>,
+    logits: Vec<f32>,
+    chunk: usize,
+}
+
+impl Runner {
+    /// Seconds for a prompt of this length.
+    fn prompt(&mut self, tokens: usize) -> Result<f64, Failure> {
+        self.producer.reset();
+        let prompt = some_tokens(tokens, self.producer.vocab());
+        let started = Instant::now();
+        self.feed(&prompt)?;
+        Ok(started.elapsed().as_secs_f64())
+    }
+
+    /// Seconds to decode `count` tokens after `depth` of them.
+    fn decode(&mut self, depth: usize, count: usize) -> Result<f64, Failure> {
+        let tokens = some_tokens(depth + count, self.producer.vocab());
+        // The tokens before are the same in every repetition and are not computed again.
+        self.producer.rewind(depth);
+        let known = self.producer.fed().iter().zip(&tokens[..depth]).take_while(|(a, b)| a == b).count();
+        let known = self.producer.rewind(known);
+        self.feed(&tokens[known..depth])?;
+        let started = Instant::now();
+        for token in &tokens[depth..] {
+            self.producer.produce(&[*token], Want::Last, &mut self.logits)?;
+        }
+        Ok(started.elapsed().as_secs_f64())
+    }
+
+    fn feed(&mut self, tokens: &[TokenId]) -> Result<(), Failure> {
+        let chunks = tokens.chunks(self.chunk);
+        let last = chunks.len().saturating_sub(1);
+        for (index, chunk) in chunks.enumerate() {
+            if index < last {
+                self.producer.produce(chunk, Want::Nothing, &mut [])?;
+            } else {
+                self.producer.produce(chunk, Want::Last, &mut self.logits)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Tokens spread over the vocabulary, so that embedding rows and activations are those of real use.
+fn some_tokens(count: usize, vocab: usize) -> Vec<TokenId> {
+    let mut state = 0x9E37_79B9_7F4A_7C15_u64;
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        TokenId(((state >> 33) % vocab as u64) as u32)
+    };
+    (0..count).map(|_| next()).collect()
+}
+
+/// Bytes that decoding one token must read.
+#[derive(Clone, Copy, Debug)]
+struct Traffic {
+    /// Weights, with one row of the embedding table.
+    weights: u64,
+    /// Keys and values of one position.
+    per_position: u64,
+}
+
+impl Traffic {
+    /// `None` for a scripted model, which reads nothing.
+    fn of(model: &OsStr, options: &OpenOptions) -> Result<Option<Self>, Failure> {
+        if is_scripted(model) {
+            return Ok(None);
+        }
+        let files = ModelFiles::open(Path::new(model))?;
+        let budget = files.memory(options, 1)?;
+        let program = files.program(options)?;
+        let tables = program.weights.iter().filter(|w| w.role == WeightRole::Table);
+        let unread = tables.flat_map(|w| w.source.tensors().into_iter().filter_map(|name| files.weights.get(name)));
+        let unread: u64 = unread.map(|t| (t.bytes().len() - t.bytes().len() / t.rows().max(1)) as u64).sum();
+        let weights = budget.weights.saturating_sub(unread);
+        Ok(Some(Self { weights, per_position: budget.per_position }))
+    }
+
+    fn at(self, depth: usize, tg: usize) -> u64 {
+        // On average half of the decoded tokens are in the cache as well.
+        self.weights + self.per_position * (depth + tg / 2) as u64
+    }
+}
+
+/// What was found.
+struct Outcome {
+    load: f64,
+    first: f64,
+    threads: usize,
+    tg: usize,
+    rates: Vec<(Arm, Spread)>,
+    bandwidth: Spread,
+    traffic: Option<Traffic>,
+}
+
+impl Outcome {
+    fn name(&self, arm: Arm) -> String {
+        match arm {
+            Arm::Prompt(tokens) => format!("pp{tokens}"),
+            Arm::Decode(depth) => format!("tg{}@{depth}", self.tg),
+        }
+    }
+
+    /// Bytes a token and the share of the measured bandwidth, for an arm that decodes.
+    fn share(&self, arm: Arm, rate: f64) -> Option<(u64, f64)> {
+        let (Arm::Decode(depth), Some(traffic)) = (arm, self.traffic) else { return None };
+        let bytes = traffic.at(depth, self.tg);
+        Some((bytes, 100.0 * bytes as f64 * rate / self.bandwidth.median))
+    }
+
+    fn json(&self) -> Value {
+        let mut json = Map::new();
+        json.insert("load_s".into(), json!(self.load));
+        json.insert("first_s".into(), json!(self.first));
+        json.insert("threads".into(), json!(self.threads));
+        let (mut spreads, mut bytes, mut shares) = (Map::new(), Map::new(), Map::new());
+        for (arm, rate) in &self.rates {
+            let name = self.name(*arm);
+            json.insert(name.clone(), json!(rate.median));
+            spreads.insert(name.clone(), json!([rate.least, rate.most]));
+            if let Some((per_token, share)) = self.share(*arm, rate.median) {
+                bytes.insert(name.clone(), json!(per_token));
+                shares.insert(name, json!(share));
+            }
+        }
+        json.insert("spread".into(), spreads.into());
+        json.insert("bytes_per_token".into(), bytes.into());
+        json.insert("bandwidth_bytes_s".into(), json!(self.bandwidth.median));
+        json.insert("bandwidth_spread".into(), json!([self.bandwidth.least, self.bandwidth.most]));
+        json.insert("bandwidth_percent".into(), shares.into());
+        json.into()
+    }
+
+    fn text(&self) -> String {
+        let mut text = format!(
+            "opened in {:.3} s, first token after {:.3} s more, {} threads, memory read at {:.2} GB/s\n",
+            self.load,
+            self.first,
+            self.threads,
+            self.bandwidth.median / 1e9
+        );
+        for (arm, rate) in &self.rates {
+            let share = self.share(*arm, rate.median).map_or(String::new(), |(bytes, share)| {
+                format!("  {:.1} MB a token, {share:.0} % of bandwidth", bytes as f64 / 1e6)
+            });
+            let name = self.name(*arm);
+            text += &format!("{name:<12} {:>9.2} tok/s ({:.2} to {:.2}){share}\n", rate.median, rate.least, rate.most);
+        }
+        text
+    }
+}

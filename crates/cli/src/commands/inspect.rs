@@ -1,0 +1,265 @@
+//! `inspect`: what a model is and what it takes.
+
+use super::print_json;
+use crate::arguments::{ModelArgument, PlaceFlags, StoreFlags};
+use crate::failure::Failure;
+use crate::{models, output};
+use clap::Args;
+use model::{Ffn, Mixer};
+use plan::Budget;
+use runtime::{Machine, ModelFiles, OpenOptions, Recommended, mebibytes};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::Path;
+
+/// Describe a model: architecture, tensors by format, vocabulary, template, and memory at several contexts.
+#[derive(Args, Debug)]
+pub(crate) struct Inspect {
+    #[command(flatten)]
+    model: ModelArgument,
+    /// Print the program the device would run as well
+    #[arg(long)]
+    plan: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    place: PlaceFlags,
+    #[command(flatten)]
+    store: StoreFlags,
+}
+
+/// Tensors of one format.
+#[derive(Default)]
+struct Format {
+    tensors: usize,
+    bytes: u64,
+}
+
+/// Everything `inspect` prints.
+struct Description {
+    files: ModelFiles,
+    parameters: u64,
+    formats: BTreeMap<&'static str, Format>,
+    vocabulary: Result<Vocabulary, String>,
+    recommended: Recommended,
+    memory: Vec<(usize, Budget)>,
+    available: Option<u64>,
+    largest: Option<u64>,
+    program: Option<String>,
+}
+
+/// What the tokenizer says of itself.
+struct Vocabulary {
+    tokens: usize,
+    template: Template,
+    stops: Vec<(u32, String)>,
+}
+
+enum Template {
+    Absent,
+    Usable,
+    Refused(String),
+}
+
+/// Contexts whose memory is shown, as far as the model was trained for them.
+const CONTEXTS: [usize; 6] = [2048, 4096, 8192, 32_768, 131_072, 1_048_576];
+
+impl Inspect {
+    pub(crate) fn execute(self) -> Result<(), Failure> {
+        let path = self.store.models(self.json)?.locate(self.model.name()?)?;
+        if models::is_scripted(&path) {
+            return Err(Failure::message("a scripted model has no tensors to describe"));
+        }
+        let description = Description::new(ModelFiles::open(Path::new(&path))?, &self.place.options(), self.plan)?;
+        match self.json {
+            true => print_json(&description.json()),
+            false => output::write(&description.text()),
+        }
+    }
+}
+
+impl Description {
+    fn new(files: ModelFiles, options: &OpenOptions, plan: bool) -> Result<Self, Failure> {
+        let mut formats: BTreeMap<_, Format> = BTreeMap::new();
+        for tensor in files.weights.iter() {
+            let format = formats.entry(tensor.dtype().name()).or_default();
+            format.tensors += 1;
+            format.bytes += tensor.bytes().len() as u64;
+        }
+        let trained = files.spec.context;
+        let mut contexts: Vec<usize> = CONTEXTS.into_iter().filter(|c| *c < trained).chain([trained]).collect();
+        contexts.extend(options.context);
+        contexts.sort_unstable();
+        contexts.dedup();
+        let memory: Vec<_> = contexts
+            .into_iter()
+            .map(|context| Ok((context, files.memory(options, context)?)))
+            .collect::<Result<_, Failure>>()?;
+        let available = options.memory.or_else(|| Machine::default().available_memory());
+        let full = files.memory(options, trained)?;
+        let largest = available.map(|available| full.largest_context(available).min(trained as u64));
+        Ok(Self {
+            parameters: files.weights.iter().map(|t| t.elements() as u64).sum(),
+            formats,
+            vocabulary: vocabulary(&files),
+            recommended: files.recommended(),
+            memory,
+            available,
+            largest,
+            program: if plan { Some(files.program(options)?.to_string()) } else { None },
+            files,
+        })
+    }
+
+    fn text(&self) -> String {
+        let mut text = String::new();
+        let mut row = |name: &str, value: &str| {
+            let _ = writeln!(text, "{name:<14} {value}");
+        };
+        let spec = &self.files.spec;
+        row("path", &self.files.path.display().to_string());
+        row("architecture", &format!("{} (family {})", self.files.architecture, spec.family));
+        row("parameters", &millions(self.parameters));
+        row("layers", &format!("{} of width {}", spec.layers.len(), spec.hidden));
+        for (layers, what) in self.layer_kinds() {
+            row("", &format!("{layers} × {what}"));
+        }
+        let head = if spec.head.tied { "the embedding table" } else { "a matrix of its own" };
+        row("vocabulary", &format!("{} rows of logits, head is {head}", spec.vocab));
+        row("trained for", &format!("{} positions", spec.context));
+        for (name, format) in &self.formats {
+            row(name, &format!("{} tensors, {}", format.tensors, mebibytes(format.bytes)));
+        }
+        row("tokenizer", &self.files.vocabulary_kind());
+        match &self.vocabulary {
+            Ok(vocabulary) => {
+                row("", &format!("{} tokens", vocabulary.tokens));
+                row(
+                    "chat template",
+                    &match &vocabulary.template {
+                        Template::Absent => "none: use `turbospark complete`".to_owned(),
+                        Template::Usable => "yes".to_owned(),
+                        Template::Refused(error) => format!("cannot be used: {error}"),
+                    },
+                );
+                let stops: Vec<_> = vocabulary.stops.iter().map(|(id, piece)| format!("{id} {piece:?}")).collect();
+                row("stop tokens", &stops.join(", "));
+            }
+            Err(error) => row("", &format!("cannot be used: {error}")),
+        }
+        if self.recommended != Recommended::default() {
+            row("sampling", &self.recommended_json().to_string());
+        }
+        for (context, budget) in &self.memory {
+            row(
+                "memory",
+                &format!(
+                    "{} at context {context} = weights {} + cache {} + activations {}",
+                    mebibytes(budget.total()),
+                    mebibytes(budget.weights),
+                    mebibytes(budget.states),
+                    mebibytes(budget.slots)
+                ),
+            );
+        }
+        if let (Some(available), Some(largest)) = (self.available, self.largest) {
+            row("fits", &format!("context {largest} in {}", mebibytes(available)));
+        }
+        for note in &spec.notes {
+            row("note", note);
+        }
+        if let Some(program) = &self.program {
+            let _ = write!(text, "\n{program}");
+        }
+        text
+    }
+
+    fn json(&self) -> Value {
+        let spec = &self.files.spec;
+        let formats = self
+            .formats
+            .iter()
+            .map(|(name, f)| ((*name).to_owned(), json!({ "tensors": f.tensors, "bytes": f.bytes })));
+        let memory = self.memory.iter().map(|(context, b)| {
+            json!({
+                "context": context, "total": b.total(), "weights": b.weights, "states": b.states, "slots": b.slots,
+                "per_position": b.per_position,
+            })
+        });
+        let vocabulary = self.vocabulary.as_ref().ok();
+        json!({
+            "path": self.files.path.to_string_lossy(),
+            "architecture": self.files.architecture,
+            "family": spec.family,
+            "parameters": self.parameters,
+            "layers": spec.layers.len(),
+            "hidden": spec.hidden,
+            "layer_kinds": self.layer_kinds().iter().map(|(n, what)| json!([n, what])).collect::<Vec<_>>(),
+            "vocab": spec.vocab,
+            "tied_head": spec.head.tied,
+            "trained_context": spec.context,
+            "formats": Value::Object(formats.collect()),
+            "tokenizer": self.files.vocabulary_kind(),
+            "tokens": vocabulary.map(|v| v.tokens),
+            "tokenizer_error": self.vocabulary.as_ref().err(),
+            "chat_template": vocabulary.map(|v| matches!(v.template, Template::Usable)),
+            "stop_tokens": vocabulary.map(|v| v.stops.iter().map(|(id, p)| json!([id, p])).collect::<Vec<_>>()),
+            "sampling": self.recommended_json(),
+            "memory": memory.collect::<Vec<_>>(),
+            "available": self.available,
+            "largest_context": self.largest,
+            "notes": spec.notes,
+            "plan": self.program,
+        })
+    }
+
+    fn recommended_json(&self) -> Value {
+        let r = &self.recommended;
+        let all = json!({
+            "temperature": r.temperature, "top_k": r.top_k, "top_p": r.top_p, "min_p": r.min_p,
+            "repetition_penalty": r.repetition_penalty,
+        });
+        let named = all.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null());
+        Value::Object(named.map(|(name, value)| (name.clone(), value.clone())).collect())
+    }
+
+    /// The distinct kinds of layers and how many there are of each.
+    fn layer_kinds(&self) -> Vec<(usize, String)> {
+        let mut kinds: Vec<(usize, String)> = Vec::new();
+        for layer in &self.files.spec.layers {
+            let Mixer::Attention(a) = &layer.mixer.op;
+            let Ffn::Gated(g) = &layer.ffn.op;
+            let window = a.window.map_or(String::new(), |w| format!(", window {w}"));
+            let kind = format!(
+                "attention {}/{} heads of {}{window}; gated {:?} {}",
+                a.q_heads, a.kv_heads, a.head_dim, g.activation, g.down.inputs
+            );
+            match kinds.iter_mut().find(|(_, known)| *known == kind) {
+                Some((count, _)) => *count += 1,
+                None => kinds.push((1, kind)),
+            }
+        }
+        kinds
+    }
+}
+
+fn vocabulary(files: &ModelFiles) -> Result<Vocabulary, String> {
+    let tokenizer = files.tokenizer().map_err(|error| error.to_string())?;
+    let template = match (tokenizer.chat_template(), tokenizer.chat_template_error()) {
+        (None, _) => Template::Absent,
+        (Some(_), None) => Template::Usable,
+        (Some(_), Some(error)) => Template::Refused(error.to_string()),
+    };
+    let stops = tokenizer.stop_ids().iter().map(|id| (id.0, tokenizer.piece(*id).unwrap_or_default())).collect();
+    Ok(Vocabulary { tokens: tokenizer.vocab_size(), template, stops })
+}
+
+fn millions(parameters: u64) -> String {
+    match parameters {
+        0..1_000_000 => format!("{parameters}"),
+        1_000_000..1_000_000_000 => format!("{:.1} million", parameters as f64 / 1e6),
+        _ => format!("{:.2} billion", parameters as f64 / 1e9),
+    }
+}

@@ -1,0 +1,70 @@
+//! Flags to the options a model is opened with, and the opening itself.
+
+use crate::arguments::{GenerationFlags, OpenFlags, PlaceFlags};
+use crate::failure::Failure;
+use crate::{output, report};
+use runtime::{Engine, GenerationConfig, OpenOptions, Recommended};
+use selection::{Shaping, ShapingOptions, fresh_seed};
+use std::ffi::OsStr;
+
+impl PlaceFlags {
+    /// The options of the runtime; the rest as it defaults.
+    pub(crate) fn options(&self) -> OpenOptions {
+        OpenOptions {
+            device: self.device,
+            context: self.ctx,
+            kv: self.kv,
+            memory: self.memory,
+            ..OpenOptions::default()
+        }
+    }
+}
+
+impl OpenFlags {
+    /// The options of the runtime.
+    pub(crate) fn options(&self) -> OpenOptions {
+        OpenOptions { threads: self.speed.threads, prefill_chunk: self.speed.prefill_chunk, ..self.place.options() }
+    }
+}
+
+/// Opens a model for text; prints its notes, and with `verbose` what was decided.
+pub(crate) fn engine(model: &OsStr, options: &OpenOptions, verbose: bool) -> Result<Engine, Failure> {
+    let engine = Engine::open(model, options)?;
+    for text in &engine.report().notes {
+        output::warn(text);
+    }
+    if verbose {
+        report::opened(engine.report(), options);
+    }
+    Ok(engine)
+}
+
+/// What is used where neither a flag nor the model says anything.
+const TEMPERATURE: f32 = 0.7;
+const TOP_P: f32 = 0.95;
+
+impl GenerationFlags {
+    /// The settings of a generation: flags first, then what the model's makers recommend.
+    pub(crate) fn config(&self, recommended: Recommended) -> Result<GenerationConfig, Failure> {
+        let off = ShapingOptions::default();
+        let shaping = Shaping::new(ShapingOptions {
+            temperature: self.temperature.or(recommended.temperature).unwrap_or(TEMPERATURE),
+            top_k: self.top_k.or(recommended.top_k).unwrap_or(off.top_k),
+            top_p: self.top_p.or(recommended.top_p).unwrap_or(TOP_P),
+            min_p: self.min_p.or(recommended.min_p).unwrap_or(off.min_p),
+            repetition_penalty: self
+                .repetition_penalty
+                .or(recommended.repetition_penalty)
+                .unwrap_or(off.repetition_penalty),
+            presence_penalty: self.presence_penalty.unwrap_or(off.presence_penalty),
+            frequency_penalty: self.frequency_penalty.unwrap_or(off.frequency_penalty),
+            seed: self.seed.unwrap_or_else(fresh_seed),
+        })?;
+        Ok(GenerationConfig {
+            shaping,
+            max_new_tokens: self.max_new,
+            stop_strings: self.stop.clone(),
+            ..GenerationConfig::default()
+        })
+    }
+}

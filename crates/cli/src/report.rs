@@ -1,0 +1,107 @@
+//! Statistics and decisions, for people on standard error and for machines as JSON.
+
+use crate::output;
+use runtime::{GenerationConfig, OpenOptions, OpenReport, RawDecodeResult, mebibytes};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// What was decided when a model was opened.
+pub(crate) fn opened(report: &OpenReport, options: &OpenOptions) {
+    output::aside(&format!(
+        "device {:?}, {} threads, context {} of {} trained, kv {}, prefill chunk {}, opened in {:.2} s",
+        options.device,
+        report.threads,
+        report.context,
+        report.trained_context,
+        options.kv,
+        options.prefill_chunk,
+        report.elapsed.as_secs_f64()
+    ));
+    if let Some(budget) = report.budget {
+        let available = report.available.map_or(String::new(), |bytes| format!(" of {} available", mebibytes(bytes)));
+        output::aside(&format!(
+            "memory {}{available} = weights {} + cache {} ({} B a position) + activations {}",
+            mebibytes(budget.total()),
+            mebibytes(budget.weights),
+            mebibytes(budget.states),
+            budget.per_position,
+            mebibytes(budget.slots)
+        ));
+    }
+}
+
+/// How tokens will be chosen.
+pub(crate) fn sampling(config: &GenerationConfig) {
+    let o = config.shaping.options();
+    let max_new = config.max_new_tokens.map_or("until a stop or the end of the context".to_owned(), |n| n.to_string());
+    output::aside(&format!(
+        "temperature {}, top-k {}, top-p {}, min-p {}, repetition penalty {}, presence penalty {}, \
+         frequency penalty {}, seed {}, max new {max_new}, stop {:?}",
+        o.temperature,
+        o.top_k,
+        o.top_p,
+        o.min_p,
+        o.repetition_penalty,
+        o.presence_penalty,
+        o.frequency_penalty,
+        o.seed,
+        config.stop_strings
+    ));
+}
+
+/// One line about a finished generation.
+pub(crate) fn statistics(result: &RawDecodeResult) {
+    let reused = match result.reused_prefix_tokens {
+        0 => String::new(),
+        n => format!(" ({n} reused)"),
+    };
+    output::aside(&format!(
+        "[prompt {} tokens{reused}{}, answer {} tokens{}, {}]",
+        result.prompt_tokens,
+        rate(computed(result), result.prefill),
+        result.new_tokens,
+        rate(decoded(result), result.decode),
+        result.reason.name()
+    ));
+}
+
+/// The record of a generation for machines; `load` is the time to open the model.
+pub(crate) fn json(model: &str, load: Duration, config: &GenerationConfig, result: &RawDecodeResult) -> Value {
+    json!({
+        "model": model,
+        "text": result.text,
+        "ids": result.ids.iter().map(|id| id.0).collect::<Vec<_>>(),
+        "reason": result.reason.name(),
+        "counts": {
+            "prompt": result.prompt_tokens,
+            "new": result.new_tokens,
+            "reused": result.reused_prefix_tokens,
+        },
+        "timings": {
+            "load_s": load.as_secs_f64(),
+            "prefill_s": result.prefill.as_secs_f64(),
+            "decode_s": result.decode.as_secs_f64(),
+            "prefill_tok_s": per_second(computed(result), result.prefill),
+            "decode_tok_s": per_second(decoded(result), result.decode),
+        },
+        "seed": config.shaping.options().seed,
+    })
+}
+
+/// Prompt tokens that were really computed.
+fn computed(result: &RawDecodeResult) -> usize {
+    result.prompt_tokens - result.reused_prefix_tokens
+}
+
+/// Tokens that cost a step of decoding; the first one comes from the prompt's logits.
+fn decoded(result: &RawDecodeResult) -> usize {
+    result.new_tokens.saturating_sub(1)
+}
+
+fn per_second(tokens: usize, time: Duration) -> Option<f64> {
+    (tokens > 0 && !time.is_zero()).then(|| tokens as f64 / time.as_secs_f64())
+}
+
+fn rate(tokens: usize, time: Duration) -> String {
+    per_second(tokens, time).map_or(String::new(), |rate| format!(" at {rate:.1}/s"))
+}

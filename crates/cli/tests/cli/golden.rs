@@ -1,0 +1,176 @@
+//! Real forward passes over the tiny golden models.
+
+use crate::support::Desk;
+use testkit::{Expected, families, golden, worst};
+use weights::safetensors::SafetensorsFile;
+
+#[test]
+fn logits_are_the_expected_ones_whatever_the_chunk() {
+    let desk = Desk::new();
+    for file in families() {
+        let Expected { tokens, logits, vocab } = file.expected();
+        let ids = tokens.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+        let model = file.path();
+        for flags in [&["--prefill-chunk", "7"][..], &["--threads", "1"], &["--device", "reference"]] {
+            let mut command = desk.turbospark();
+            command.arg("logits").arg("--model").arg(&model).args(["--tokens", &ids, "--out", "l.safetensors"]);
+            command.args(["--kv", "f32"]).args(flags).assert().success().stdout("");
+            let written = SafetensorsFile::open(&desk.path().join("l.safetensors")).expect("a safetensors file");
+            let tensor = |name| written.weights().require(name).expect("a tensor");
+            assert_eq!(tensor("logits").shape(), [tokens.len(), vocab]);
+            let fed: Vec<i64> = tokens.iter().map(|id| i64::from(*id)).collect();
+            assert_eq!(tensor("tokens").to_i64().expect("integers"), fed);
+            let worst = worst(&tensor("logits").to_f32().expect("f32"), &logits);
+            assert!(worst <= 1e-3, "{} {flags:?}: {worst}", model.display());
+        }
+    }
+}
+
+#[test]
+fn logits_print_the_five_best() {
+    let desk = Desk::new();
+    let model = golden("llama").join("model.gguf");
+    let out = desk.run(&["logits".as_ref(), model.as_os_str(), "--tokens".as_ref(), "1, 2,3".as_ref()]).success();
+    let lines: Vec<Vec<&str>> = out.lines().map(|line| line.split('\t').collect()).collect();
+    assert_eq!(lines.len(), 3);
+    for (position, line) in lines.iter().enumerate() {
+        assert_eq!(line[0], position.to_string());
+        assert_eq!(line.len(), 2 + 5);
+        let values: Vec<f32> =
+            line[2..].iter().map(|c| c.split_once(':').expect("id:logit").1.parse().expect("f32")).collect();
+        assert!(values.is_sorted_by(|a, b| a >= b), "{values:?}");
+    }
+}
+
+#[test]
+fn tokens_are_the_reference_tokenizers() {
+    let desk = Desk::new();
+    let expected = std::fs::read(golden("llama").join("tokenize.json")).expect("recorded tokens");
+    let expected: serde_json::Value = serde_json::from_slice(&expected).expect("JSON");
+    let model = golden("llama").join("model.gguf").display().to_string();
+    for (text, ids) in expected.as_object().expect("an object") {
+        let json = desk.run(&["tokenize", "--json", &model, "--", text]).json();
+        assert_eq!(&json["ids"], ids, "{text:?}");
+        let plain = desk.run(&["tokenize", "--model", &model, "--", text]).success();
+        assert_eq!(plain.lines().count(), ids.as_array().expect("ids").len(), "{text:?}");
+    }
+}
+
+#[test]
+fn inspect_describes_and_adds_up() {
+    let desk = Desk::new();
+    let model = golden("llama").join("model.gguf").display().to_string();
+    let json = desk.run(&["inspect", &model, "--json", "--plan", "--memory", "1MiB"]).json();
+    assert_eq!(json["architecture"], "llama");
+    assert_eq!(json["chat_template"], false);
+    assert_eq!(json["stop_tokens"], serde_json::json!([[2, "</s>"]]));
+    assert!(json["plan"].as_str().is_some_and(|plan| plan.contains("attend") && plan.contains("logits in")));
+    let formats = json["formats"].as_object().expect("formats");
+    let tensors: u64 = formats.values().map(|f| f["tensors"].as_u64().expect("a count")).sum();
+    assert_eq!(tensors, 40);
+    for memory in json["memory"].as_array().expect("contexts") {
+        let n = |key: &str| memory[key].as_u64().expect("bytes");
+        assert_eq!(n("total"), n("weights") + n("states") + n("slots"));
+        assert_eq!(n("states"), n("per_position") * n("context"));
+    }
+    let text = desk.run(&["inspect", &model]).success();
+    for row in ["architecture   llama", "BF16 ", "tokenizer      gpt2", "chat template  none", "fits "] {
+        assert!(text.contains(row), "{row}: {text}");
+    }
+    let reference = desk.run(&["inspect", &model, "--device", "reference", "--json"]).json();
+    assert_ne!(reference["memory"], json["memory"]);
+}
+
+#[test]
+fn a_seeded_completion_is_the_same_for_every_chunk_and_thread_count() {
+    let desk = Desk::new();
+    let model = golden("llama").join("model.gguf").display().to_string();
+    let prompt = "the thing on a hat. ".repeat(5);
+    let complete = |flags: &[&str]| {
+        let call = ["complete", &model, "--prompt", &prompt, "--json", "--seed", "11", "--max-new", "24"];
+        desk.run(&[&call, flags].concat()).json()["ids"].clone()
+    };
+    let expected = complete(&[]);
+    assert!(!expected.as_array().expect("ids").is_empty());
+    for flags in [["--prefill-chunk", "1"], ["--prefill-chunk", "7"], ["--threads", "1"], ["--threads", "3"]] {
+        assert_eq!(complete(&flags), expected, "{flags:?}");
+    }
+    assert_ne!(complete(&["--temperature", "2", "--top-p", "1"]), expected);
+}
+
+#[test]
+fn notes_of_the_model_are_warnings() {
+    let desk = Desk::new();
+    let model = golden("mistral").join("model.gguf").display().to_string();
+    let outcome = desk.run(&["complete", &model, "--prompt", "x", "--max-new", "1", "--temperature", "0"]);
+    assert!(outcome.err.contains("warning: ") && outcome.err.contains("window"), "{outcome:?}");
+}
+
+#[test]
+fn perplexity_against_itself_is_exact() {
+    let desk = Desk::new();
+    let folder = golden("llama");
+    let model = folder.join("model.gguf").display().to_string();
+    desk.write("text.txt", "the thing on a hat is not on the mat. ".repeat(10));
+    let call = ["perplexity", &model, "--text", "text.txt", "--ctx", "64", "--json"];
+    let json = desk.run(&[&call[..], &["--against", &model]].concat()).json();
+    assert_eq!(
+        (json["against"]["mean_kl"].as_f64(), json["against"]["top1_agreement"].as_f64()),
+        (Some(0.0), Some(1.0))
+    );
+    assert_eq!(json["perplexity"], desk.run(&call).json()["perplexity"]);
+    let other = golden("qwen2").join("model.gguf").display().to_string();
+    let json = desk.run(&[&call[..], &["--against", &other]].concat()).json();
+    assert!(json["against"]["mean_kl"].as_f64().is_some_and(|kl| kl > 0.1), "{json}");
+    assert!(json["against"]["kl_standard_error"].as_f64().is_some_and(|e| e > 0.0), "{json}");
+    // A file of logits is a reference as well, and gives the tokens where there is no text.
+    let expected = folder.join("expected.safetensors").display().to_string();
+    let json = desk.run(&["perplexity", &model, "--against", &expected, "--kv", "f32", "--json"]).json();
+    assert!(json["against"]["mean_kl"].as_f64().is_some_and(|kl| kl < 1e-6), "{json}");
+    desk.run(&[&call[..], &["--against", &expected]].concat()).fails(2, &["--ctx"]);
+    desk.run(&["perplexity", &model, "--text", "text.txt", "--against", &expected]).fails(1, &["another text"]);
+    desk.run(&["perplexity", &model, "--against", &model]).fails(2, &["--text is needed"]);
+}
+
+#[test]
+fn bench_prints_one_json_line() {
+    let desk = Desk::new();
+    let model = golden("llama").join("model.gguf").display().to_string();
+    let call = ["bench", "--model", &model, "--threads", "2", "--pp", "4,16", "--tg", "4", "--depth", "0,32"];
+    let out = desk.run(&[&call[..], &["--reps", "2", "--json"]].concat()).success();
+    assert_eq!(out.lines().count(), 1);
+    let json: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+    for key in ["load_s", "first_s", "pp4", "pp16", "tg4@0", "tg4@32", "bandwidth_bytes_s"] {
+        assert!(json[key].as_f64().is_some_and(|x| x > 0.0), "{key}: {json}");
+    }
+    for arm in ["tg4@0", "tg4@32"] {
+        assert!(json["bandwidth_percent"][arm].as_f64().is_some_and(|x| x > 0.0), "{json}");
+    }
+    let bytes = |arm: &str| json["bytes_per_token"][arm].as_u64().expect("bytes");
+    // 4 layers × 2 heads × 16 channels × keys and values × f16, at 32 positions more.
+    assert_eq!(bytes("tg4@32") - bytes("tg4@0"), 32 * 4 * 2 * 16 * 2 * 2);
+}
+
+#[test]
+fn paths_need_not_be_ascii_nor_utf_8() {
+    use std::ffi::OsString;
+    let desk = Desk::new();
+    let mut names = vec![OsString::from("größe 张 модель 🙂/a b")];
+    #[cfg(unix)]
+    names.push(std::os::unix::ffi::OsStringExt::from_vec(b"byte \xff".to_vec()));
+    for name in names {
+        let folder = desk.path().join(&name);
+        std::fs::create_dir_all(&folder).expect("made");
+        let model = folder.join("model.gguf");
+        std::fs::copy(golden("llama").join("model.gguf"), &model).expect("copied");
+        for path in [model.as_os_str(), folder.as_os_str(), name.as_os_str()] {
+            let mut command = desk.turbospark();
+            command.arg("complete").arg(path).args(["--prompt", "the", "--max-new", "2", "--home"]);
+            command.arg(folder.join("home")).assert().success();
+            desk.turbospark().arg("inspect").arg(path).assert().success();
+        }
+        let out = folder.join("logits.safetensors");
+        desk.turbospark().arg("logits").arg(&model).args(["--tokens", "1,2", "--out"]).arg(&out).assert().success();
+        assert!(out.is_file());
+    }
+}

@@ -1,0 +1,9 @@
+//! The program as a user meets it: one test binary, one module a subject.
+#![forbid(unsafe_code)]
+
+mod bad_calls;
+mod generation;
+mod golden;
+mod session;
+mod store;
+mod support;

@@ -1,0 +1,74 @@
+//! The interactive session, driven through a pipe.
+
+use crate::support::Desk;
+
+const SCRIPT: &str = r#"{"text": "ok", "repeat": true}"#;
+
+fn talk(desk: &Desk, lines: &str) -> crate::support::Outcome {
+    let m = desk.script(SCRIPT);
+    desk.pipe(&["run", &m, "--interactive", "--max-new", "3"], lines)
+}
+
+#[test]
+fn turns_commands_and_the_end_of_input() {
+    let desk = Desk::new();
+    let outcome = talk(&desk, "hello\nhow are\\\nyou?\n/save talk.json\n");
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert_eq!(outcome.out, "ok\nok\n", "{outcome:?}");
+    assert!(outcome.err.contains("/help lists commands"), "{outcome:?}");
+    let saved = std::fs::read(desk.path().join("talk.json")).expect("saved");
+    let saved: serde_json::Value = serde_json::from_slice(&saved).expect("JSON");
+    let said: Vec<_> = saved["messages"].as_array().expect("messages").iter().map(|m| m["content"].as_str()).collect();
+    assert_eq!(said, [Some("hello"), Some("ok"), Some("how are\nyou?"), Some("ok")]);
+}
+
+#[test]
+fn the_next_turn_reuses_the_last_one() {
+    let desk = Desk::new();
+    let outcome = talk(&desk, "hello\nagain\n");
+    let turns: Vec<_> = outcome.err.lines().filter(|line| line.starts_with("[prompt")).collect();
+    assert_eq!(turns.len(), 2, "{outcome:?}");
+    assert!(!turns[0].contains("reused") && turns[1].contains("reused"), "{turns:?}");
+}
+
+#[test]
+fn every_command() {
+    let desk = Desk::new();
+    let outcome = talk(
+        &desk,
+        "/help\n/system be brief\nhi\n/regenerate\n/save a.json\n/clear\n/regenerate\n/load a.json\n/regenerate\n\
+         /load none.json\n/dance\n/save\n//slash\n/save b.json\n/quit\nnot read\n",
+    );
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert_eq!(outcome.out, "ok\n".repeat(4), "{outcome:?}");
+    for text in [
+        "/regenerate      answer",
+        "there is no message to answer again",
+        "3 messages loaded",
+        "cannot load none.json",
+        "/dance is no command",
+        "/save needs a FILE",
+    ] {
+        assert!(outcome.err.contains(text), "{text}: {outcome:?}");
+    }
+    let saved = std::fs::read_to_string(desk.path().join("b.json")).expect("saved");
+    assert!(saved.contains("be brief") && saved.contains("/slash") && !saved.contains("not read"), "{saved}");
+}
+
+#[test]
+fn a_message_that_does_not_fit_is_forgotten_and_the_session_goes_on() {
+    let desk = Desk::new();
+    let m = desk.script(r#"{"text": "ok", "repeat": true, "context": 120}"#);
+    let lines = format!("{}\nhi\n", "x".repeat(300));
+    let outcome = desk.pipe(&["run", &m, "--interactive", "--max-new", "3"], lines);
+    assert_eq!((outcome.code, outcome.out.as_str()), (Some(0), "ok\n"), "{outcome:?}");
+    assert!(outcome.err.contains("error: the conversation is too long"), "{outcome:?}");
+}
+
+#[test]
+fn no_control_codes_and_no_history_through_a_pipe() {
+    let desk = Desk::new();
+    let outcome = talk(&desk, "hello\n");
+    assert!(!outcome.out.contains('\u{1b}') && !outcome.err.contains('\u{1b}'), "{outcome:?}");
+    assert!(!desk.path().join("home").exists());
+}

@@ -1,0 +1,473 @@
+//! Any order of opens, forks, runs, rewinds, snapshots and failures, against an oracle that keeps every sequence's
+//! ids in plain lists.
+
+use foundation::TokenId;
+use proptest::prelude::*;
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use turbospark_plan::{
+    Batch, BlockId, Exec, ExecError, Fault, Feed, KV_BLOCK, KvType, KvTypes, Limits, Outputs, ProgramId, Script,
+    ScriptedExec, SequenceId, Sequences, Snapshot, StateCopy, Want,
+};
+
+const TRUNK: ProgramId = ProgramId(0);
+const VOCAB: usize = 2;
+const LARGEST_ID: u32 = 1000;
+
+/// A device that stores (token, position) where keys and values would be; a row's logits are a digest of all the
+/// entries attention would read.
+struct Recorder {
+    limits: Limits,
+    cache: Vec<[Option<(u32, u32)>; KV_BLOCK]>,
+    /// Rows until a run fails, if it is to fail.
+    fail_after: Cell<Option<usize>>,
+    fail_copy: Cell<bool>,
+}
+
+fn injected(what: &str) -> ExecError {
+    ExecError::Injected { run: 0, what: what.to_owned() }
+}
+
+impl Recorder {
+    fn new(blocks: usize) -> Self {
+        let limits = Limits { rows: 1000, wanted: 1000, blocks, kv: KvTypes::both(KvType::F32), state_slots: 0 };
+        Self { limits, cache: vec![[None; KV_BLOCK]; blocks], fail_after: Cell::new(None), fail_copy: Cell::new(false) }
+    }
+
+    fn place(&mut self, blocks: &[BlockId], position: usize) -> &mut Option<(u32, u32)> {
+        &mut self.cache[blocks[position / KV_BLOCK].0 as usize][position % KV_BLOCK]
+    }
+}
+
+/// What attention over these entries, in order, would have seen.
+fn digest(entries: impl Iterator<Item = Option<(u32, u32)>>) -> [f32; VOCAB] {
+    let hash = entries.fold(0xcbf2_9ce4_8422_2325u64, |hash, entry| {
+        let (token, position) = entry.unwrap_or((u32::MAX, u32::MAX));
+        let word = (token as u64) << 32 | position as u64;
+        (hash ^ word).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(29)
+    });
+    [(hash >> 40) as f32, (hash & 0x00ff_ffff) as f32]
+}
+
+impl Exec for Recorder {
+    fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    fn has_fixed_states(&self) -> bool {
+        false
+    }
+
+    fn vocab(&self, _: ProgramId) -> usize {
+        VOCAB
+    }
+
+    fn run(&mut self, _: ProgramId, batch: &Batch<'_>, outputs: &mut Outputs<'_>) -> Result<(), ExecError> {
+        // Ids go up to more than a row of logits is wide, so the check is told of as many outputs as it expects.
+        batch.check(&self.limits, LARGEST_ID as usize, batch.wanted.len() * LARGEST_ID as usize)?;
+        assert_eq!(outputs.logits.len(), batch.wanted.len() * VOCAB);
+        let rows = || batch.tokens.iter().zip(batch.positions).zip(batch.sequence);
+        for (row, ((token, position), sequence)) in rows().enumerate() {
+            if self.fail_after.get() == Some(row) {
+                self.fail_after.set(None);
+                return Err(injected("a run that stopped half-way"));
+            }
+            let blocks = batch.sequences[*sequence as usize].blocks;
+            *self.place(blocks, *position as usize) = Some((token.0, *position));
+        }
+        for (out, row) in outputs.logits.chunks_exact_mut(VOCAB).zip(batch.wanted) {
+            let blocks = batch.sequences[batch.sequence[*row as usize] as usize].blocks;
+            let last = batch.positions[*row as usize] as usize;
+            out.copy_from_slice(&digest((0..=last).map(|p| *self.place(blocks, p))));
+        }
+        Ok(())
+    }
+
+    fn copy_states(&mut self, copies: &[StateCopy]) -> Result<(), ExecError> {
+        if self.fail_copy.take() {
+            return Err(injected("a copy that failed"));
+        }
+        for copy in copies {
+            let StateCopy::Block { from, to } = copy else {
+                unreachable!("there are no other states");
+            };
+            self.cache[to.0 as usize] = self.cache[from.0 as usize];
+        }
+        Ok(())
+    }
+}
+
+/// What a sequence or a snapshot should be: its ids, and its blocks by names of the oracle's own.
+#[derive(Clone, Debug, Default)]
+struct Past {
+    ids: Vec<u32>,
+    blocks: Vec<usize>,
+}
+
+impl Past {
+    fn rewind(&mut self, to: usize) {
+        self.ids.truncate(to);
+        self.blocks.truncate(self.ids.len().div_ceil(KV_BLOCK));
+    }
+
+    fn logits(&self, position: usize) -> [f32; VOCAB] {
+        digest((0..=position).map(|p| Some((self.ids[p], p as u32))))
+    }
+}
+
+/// All that holds blocks: sequences first, then snapshots.
+#[derive(Clone, Debug, Default)]
+struct Oracle {
+    sequences: Vec<Past>,
+    snapshots: Vec<Past>,
+    named: usize,
+}
+
+impl Oracle {
+    fn held(&self) -> impl Iterator<Item = usize> {
+        self.sequences.iter().chain(&self.snapshots).flat_map(|p| p.blocks.iter().copied())
+    }
+
+    fn name(&mut self) -> usize {
+        self.named += 1;
+        self.named
+    }
+
+    /// Appends ids, in a block of the sequence's own; returns how many blocks that took.
+    fn append(&mut self, sequence: usize, ids: &[u32]) -> usize {
+        let mut taken = 0;
+        let past = &self.sequences[sequence];
+        if let Some(last) = past.blocks.last().copied().filter(|_| !past.ids.len().is_multiple_of(KV_BLOCK))
+            && self.held().filter(|b| *b == last).count() > 1
+        {
+            let name = self.name();
+            self.sequences[sequence].blocks.pop();
+            self.sequences[sequence].blocks.push(name);
+            taken += 1;
+        }
+        self.sequences[sequence].ids.extend_from_slice(ids);
+        while self.sequences[sequence].blocks.len() < self.sequences[sequence].ids.len().div_ceil(KV_BLOCK) {
+            let name = self.name();
+            self.sequences[sequence].blocks.push(name);
+            taken += 1;
+        }
+        taken
+    }
+}
+
+/// One thing to do; numbers choose among what there is.
+#[derive(Clone, Debug)]
+enum Act {
+    Open,
+    Close(usize),
+    Fork(usize),
+    Rewind(usize, usize),
+    Snapshot(usize),
+    Restore(usize, usize),
+    Release(usize),
+    /// Feeds of (sequence, tokens, want), and perhaps a fault.
+    Run(Vec<(usize, usize, Want)>, Option<Failure>),
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Failure {
+    Run(usize),
+    Copy,
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    let any = || 0..64usize;
+    let want = prop_oneof![Just(Want::Nothing), Just(Want::Last), Just(Want::All)];
+    let count = prop_oneof![4 => 1..6usize, 2 => 25..40usize, 1 => 60..100usize];
+    let failure = prop_oneof![
+        8 => Just(None),
+        1 => (0..8usize).prop_map(|row| Some(Failure::Run(row))),
+        1 => Just(Some(Failure::Copy)),
+    ];
+    prop_oneof![
+        2 => Just(Act::Open),
+        1 => any().prop_map(Act::Close),
+        3 => any().prop_map(Act::Fork),
+        3 => (any(), 0..200usize).prop_map(|(s, to)| Act::Rewind(s, to)),
+        2 => any().prop_map(Act::Snapshot),
+        2 => (any(), any()).prop_map(|(s, k)| Act::Restore(s, k)),
+        1 => any().prop_map(Act::Release),
+        8 => (prop::collection::vec((any(), count, want), 1..4), failure).prop_map(|(f, e)| Act::Run(f, e)),
+    ]
+}
+
+struct World {
+    real: Sequences<Recorder>,
+    blocks: usize,
+    ids: Vec<SequenceId>,
+    kept: Vec<Snapshot>,
+    oracle: Oracle,
+    next_token: u32,
+}
+
+impl World {
+    fn new(blocks: usize) -> Self {
+        let real = Sequences::new(Recorder::new(blocks));
+        Self { real, blocks, ids: vec![], kept: vec![], oracle: Oracle::default(), next_token: 0 }
+    }
+
+    /// Blocks nobody should hold.
+    fn free(&self) -> usize {
+        self.blocks - self.oracle.held().collect::<BTreeSet<_>>().len()
+    }
+
+    fn check(&self) {
+        assert_eq!(self.real.free_blocks(), self.free(), "blocks held");
+        for (id, past) in self.ids.iter().zip(&self.oracle.sequences) {
+            assert_eq!(self.real.position(*id).expect("open"), past.ids.len());
+        }
+    }
+
+    fn act(&mut self, act: &Act) {
+        let sequence = |s: usize| (!self.ids.is_empty()).then(|| s % self.ids.len());
+        let snapshot = |s: usize| (!self.kept.is_empty()).then(|| s % self.kept.len());
+        match act {
+            Act::Open => {
+                let id = self.real.open();
+                assert!(!self.ids.contains(&id));
+                self.ids.push(id);
+                self.oracle.sequences.push(Past::default());
+            }
+            Act::Close(s) => {
+                let Some(s) = sequence(*s) else { return };
+                let id = self.ids.swap_remove(s);
+                self.oracle.sequences.swap_remove(s);
+                self.real.close(id).expect("open");
+                assert!(matches!(self.real.close(id), Err(ExecError::NoSuchSequence { .. })));
+                assert!(self.real.position(id).is_err() && self.real.fork(id).is_err());
+            }
+            Act::Fork(s) => {
+                let Some(s) = sequence(*s) else { return };
+                self.ids.push(self.real.fork(self.ids[s]).expect("open"));
+                self.oracle.sequences.push(self.oracle.sequences[s].clone());
+            }
+            Act::Rewind(s, to) => {
+                let Some(s) = sequence(*s) else { return };
+                let past = &mut self.oracle.sequences[s];
+                past.rewind(*to);
+                assert_eq!(self.real.rewind(self.ids[s], *to).expect("open"), past.ids.len());
+            }
+            Act::Snapshot(s) => {
+                let Some(s) = sequence(*s) else { return };
+                self.kept.push(self.real.snapshot(self.ids[s]).expect("open"));
+                self.oracle.snapshots.push(self.oracle.sequences[s].clone());
+            }
+            Act::Restore(s, k) => {
+                let (Some(s), Some(k)) = (sequence(*s), snapshot(*k)) else { return };
+                self.real.restore(self.ids[s], &self.kept[k]).expect("open");
+                self.oracle.sequences[s] = self.oracle.snapshots[k].clone();
+            }
+            Act::Release(k) => {
+                let Some(k) = snapshot(*k) else { return };
+                self.real.release(self.kept.swap_remove(k));
+                self.oracle.snapshots.swap_remove(k);
+            }
+            Act::Run(feeds, failure) => self.run(feeds, *failure),
+        }
+    }
+
+    fn run(&mut self, feeds: &[(usize, usize, Want)], failure: Option<Failure>) {
+        let mut chosen: Vec<(usize, Vec<TokenId>, Want)> = Vec::new();
+        for (s, count, want) in feeds.iter().filter(|_| !self.ids.is_empty()) {
+            let s = s % self.ids.len();
+            if chosen.iter().all(|(other, ..)| *other != s) {
+                let tokens = (0..*count as u32).map(|i| TokenId((self.next_token + i) % LARGEST_ID)).collect();
+                self.next_token += *count as u32;
+                chosen.push((s, tokens, *want));
+            }
+        }
+        if chosen.is_empty() {
+            return;
+        }
+        let given: Vec<_> =
+            chosen.iter().map(|(s, tokens, want)| Feed { sequence: self.ids[*s], tokens, want: *want }).collect();
+        let rows: usize = chosen.iter().map(|(_, tokens, want)| want.rows(tokens.len())).sum();
+        match failure {
+            Some(Failure::Run(row)) => self.real.exec().fail_after.set(Some(row)),
+            Some(Failure::Copy) => self.real.exec().fail_copy.set(true),
+            None => {}
+        }
+        let mut logits = vec![f32::NAN; rows * VOCAB];
+        let result = self.real.run(TRUNK, &given, &mut logits);
+        self.real.exec().fail_after.set(None);
+        self.real.exec().fail_copy.set(false);
+
+        let free = self.free();
+        let mut after = self.oracle.clone();
+        let ids = |tokens: &[TokenId]| tokens.iter().map(|t| t.0).collect::<Vec<_>>();
+        let taken: usize = chosen.iter().map(|(s, tokens, _)| after.append(*s, &ids(tokens))).sum();
+        match result {
+            Ok(()) => {
+                assert!(taken <= free, "{taken} blocks of {free} free ones");
+                let mut expected = Vec::new();
+                for (s, tokens, want) in &chosen {
+                    let past = &after.sequences[*s];
+                    let first = past.ids.len() - want.rows(tokens.len());
+                    expected.extend((first..past.ids.len()).flat_map(|p| past.logits(p)));
+                }
+                assert_eq!(logits, expected, "attention would read other entries");
+                self.oracle = after;
+            }
+            Err(ExecError::StateFull { needed, free: found, total, block }) => {
+                assert_eq!((needed, found, total, block), (taken, free, self.blocks, KV_BLOCK));
+                assert!(taken > free);
+            }
+            Err(error) => {
+                assert!(failure.is_some(), "{error}");
+                // Blocks copied before the failure stay copied: nobody's content has changed.
+                if let Some(Failure::Run(_)) = failure {
+                    chosen.iter().for_each(|(s, ..)| {
+                        self.oracle.append(*s, &[]);
+                    });
+                }
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_sequence_reads_its_own_past(blocks in 1..24usize, acts in prop::collection::vec(act(), 1..60)) {
+        let mut world = World::new(blocks);
+        for act in &acts {
+            world.act(act);
+            world.check();
+        }
+        // Everything that was kept still reads as it should, one at a time so that blocks suffice.
+        let World { mut real, mut ids, kept, oracle, .. } = world;
+        let mut pasts = oracle.sequences;
+        for (kept, past) in kept.into_iter().zip(oracle.snapshots) {
+            let id = real.open();
+            real.restore(id, &kept).expect("open");
+            real.release(kept);
+            ids.push(id);
+            pasts.push(past);
+        }
+        for (id, mut past) in ids.into_iter().zip(pasts) {
+            let mut logits = [0.0; VOCAB];
+            let feed = Feed { sequence: id, tokens: &[TokenId(7)], want: Want::Last };
+            match real.run(TRUNK, &[feed], &mut logits) {
+                Ok(()) => {
+                    past.ids.push(7);
+                    prop_assert_eq!(logits, past.logits(past.ids.len() - 1));
+                }
+                Err(error) => prop_assert!(matches!(error, ExecError::StateFull { .. }), "{}", error),
+            }
+            real.close(id).expect("open");
+        }
+        prop_assert_eq!(real.free_blocks(), blocks);
+    }
+}
+
+#[test]
+fn a_rewind_into_a_shared_block_leaves_the_other_holder_alone() {
+    let mut world = World::new(8);
+    for act in [
+        Act::Open,
+        Act::Run(vec![(0, 40, Want::Last)], None),
+        Act::Fork(0),
+        Act::Snapshot(0),
+        Act::Rewind(0, 20),
+        Act::Run(vec![(0, 3, Want::All)], None),
+        Act::Run(vec![(1, 3, Want::All)], None),
+        Act::Restore(0, 0),
+        Act::Run(vec![(0, 1, Want::All), (1, 1, Want::All)], None),
+    ] {
+        world.act(&act);
+        world.check();
+    }
+    assert_eq!(world.oracle.sequences[1].ids.len(), 44);
+}
+
+#[test]
+fn two_forks_in_one_run_take_one_copy_of_their_common_block() {
+    let mut world = World::new(2);
+    let both = Act::Run(vec![(0, 1, Want::Last), (1, 1, Want::Last)], None);
+    for act in [Act::Open, Act::Run(vec![(0, 5, Want::Last)], None), Act::Fork(0), both] {
+        world.act(&act);
+        world.check();
+    }
+    assert_eq!((world.real.free_blocks(), world.oracle.sequences[1].ids.len()), (0, 6));
+}
+
+#[test]
+fn a_copy_that_fails_changes_nothing() {
+    let mut world = World::new(4);
+    let write = |failure| Act::Run(vec![(1, 40, Want::All)], failure);
+    for act in [
+        Act::Open,
+        Act::Run(vec![(0, 5, Want::Last)], None),
+        Act::Fork(0),
+        write(Some(Failure::Copy)),
+        Act::Run(vec![(1, 1, Want::All)], None),
+        Act::Run(vec![(0, 1, Want::All)], None),
+    ] {
+        world.act(&act);
+        world.check();
+    }
+}
+
+#[test]
+fn what_is_refused_leaves_everything_as_it_was() {
+    let mut sequences = Sequences::new(Recorder::new(2));
+    let (a, b) = (sequences.open(), sequences.open());
+    let feed = |sequence, tokens| Feed { sequence, tokens, want: Want::Last };
+    let many = [TokenId(1); 33];
+    sequences.run(TRUNK, &[feed(a, &many[..3])], &mut [0.0; VOCAB]).expect("runs");
+    let closed = sequences.open();
+    sequences.close(closed).expect("open");
+    type Refusal = fn(&ExecError) -> bool;
+    let cases: [(&str, Vec<Feed<'_>>, Refusal); 6] = [
+        ("nothing", vec![], |e| matches!(e, ExecError::Empty)),
+        ("no tokens", vec![feed(a, &many[..1]), feed(b, &[])], |e| matches!(e, ExecError::Empty)),
+        ("twice", vec![feed(a, &many[..1]), feed(a, &many[..1])], |e| matches!(e, ExecError::NoSuchSequence { .. })),
+        ("closed", vec![feed(a, &many[..1]), feed(closed, &many[..1])], |e| {
+            matches!(e, ExecError::NoSuchSequence { .. })
+        }),
+        ("too long", vec![feed(a, &many[..1]), feed(b, &many)], |e| {
+            matches!(e, ExecError::StateFull { needed: 2, free: 1, total: 2, .. })
+        }),
+        ("unknown id", vec![feed(a, &[TokenId(LARGEST_ID)])], |e| {
+            matches!(e, ExecError::TokenOutsideVocabulary { token: LARGEST_ID, .. })
+        }),
+    ];
+    for (name, feeds, refusal) in cases {
+        let mut logits = vec![0.0; feeds.len() * VOCAB];
+        let error = sequences.run(TRUNK, &feeds, &mut logits).expect_err(name);
+        assert!(refusal(&error), "{name}: {error}");
+        assert_eq!((sequences.position(a).ok(), sequences.position(b).ok()), (Some(3), Some(0)), "{name}");
+        assert_eq!(sequences.free_blocks(), 1, "{name}");
+    }
+}
+
+#[test]
+fn scripted_faults_leave_positions_alone() {
+    let ids = [3, 1, 4, 1, 5].map(TokenId);
+    let script = Script { faults: vec![Fault { run: 1, what: "a lost device".into() }], ..Script::of_ids(8, &ids) };
+    let mut sequences = Sequences::new(ScriptedExec::new(script, 4));
+    let id = sequences.open();
+    let mut answers = Vec::new();
+    for run in 0..6 {
+        let mut logits = [0.0; 8];
+        let feed = Feed { sequence: id, tokens: &[TokenId(run)], want: Want::Last };
+        match sequences.run(TRUNK, &[feed], &mut logits) {
+            Ok(()) => answers.push(TokenId(logits.iter().position(|x| *x == 10.0).expect("an answer") as u32)),
+            Err(error) => {
+                assert!(matches!(&error, ExecError::Injected { run: 1, what } if what == "a lost device"), "{error}");
+                assert_eq!((sequences.position(id).expect("open"), sequences.free_blocks()), (1, 3));
+            }
+        }
+    }
+    assert_eq!(answers, ids);
+    let feed = Feed { sequence: id, tokens: &[TokenId(0)], want: Want::Last };
+    let error = sequences.run(TRUNK, &[feed], &mut [0.0; 8]).expect_err("the script has ended");
+    assert!(matches!(error, ExecError::ScriptExhausted { row: 5, prepared: 5 }), "{error}");
+    assert_eq!(sequences.position(id).expect("open"), 5);
+}
