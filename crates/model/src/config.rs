@@ -45,6 +45,32 @@ const INERT: &[&str] = &[
     "use_cache",
 ];
 
+/// Keys of a multimodal config that count for its language model where that does not say otherwise.
+const INHERITED: &[&str] = &["tie_word_embeddings", "model_type"];
+
+/// Keys of a multimodal config that describe what is around its language model.
+const AROUND: &[&str] = &[
+    "audio_config",
+    "audio_token_id",
+    "boa_token_id",
+    "boi_token_id",
+    "eoa_token_id",
+    "eoa_token_index",
+    "eoi_token_id",
+    "image_seq_length",
+    "image_token_id",
+    "image_token_index",
+    "language_model_only",
+    "out_hidden_size",
+    "projector_hidden_act",
+    "projector_hidden_size",
+    "video_token_id",
+    "vision_config",
+    "vision_end_token_id",
+    "vision_soft_tokens_per_image",
+    "vision_start_token_id",
+];
+
 /// A JSON object read by key, with the path for messages.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -62,6 +88,27 @@ impl Config {
             Value::Object(map) => Ok(Self::from_map(map)),
             other => Err(ModelError::NotJson { reason: format!("found {}", kind(&other)) }),
         }
+    }
+
+    /// The part of a multimodal checkpoint's config that describes its language model, under the architecture of the
+    /// whole; a plain config as it is.
+    pub(crate) fn language_model(self) -> Result<Self, ModelError> {
+        let Some(Value::Object(text)) = self.map.get("text_config") else {
+            return Ok(self);
+        };
+        let mut text = text.clone();
+        for (key, value) in &self.map {
+            if INHERITED.contains(&key.as_str()) {
+                text.entry(key.clone()).or_insert(value.clone());
+            } else if key == "architectures" {
+                text.insert(key.clone(), value.clone());
+            } else if key != "text_config" && ![INERT, AROUND].concat().contains(&key.as_str()) && !says_nothing(value)
+            {
+                let family = "multimodal".to_owned();
+                return Err(ModelError::UnreadKey { key: key.clone(), found: value.to_string(), family });
+            }
+        }
+        Ok(Self::from_map(text))
     }
 
     pub(crate) fn from_map(map: Map<String, Value>) -> Self {
@@ -105,6 +152,15 @@ impl Config {
         match size_of(value) {
             Some(size) => Ok(Some(size)),
             None => Err(self.bad(key, "a positive integer below 2^32", value)),
+        }
+    }
+
+    /// An optional non-negative integer.
+    pub fn opt_count(&self, key: &str) -> Result<Option<usize>, ModelError> {
+        match self.get(key).map(|value| value.as_u64().filter(|n| *n <= u32::MAX as u64).ok_or(value)) {
+            None => Ok(None),
+            Some(Ok(count)) => Ok(Some(count as usize)),
+            Some(Err(value)) => Err(self.bad(key, "an integer from 0 to 2^32", value)),
         }
     }
 

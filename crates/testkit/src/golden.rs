@@ -74,15 +74,42 @@ impl GoldenFile {
 
 /// The families' golden models, in each container they come in.
 pub fn families() -> Vec<GoldenFile> {
-    const MODELS: &[&str] =
-        &["llama", "llama_rope3", "llama_tied", "mistral", "qwen2", "qwen3", "gemma3", "mixtral", "qwen3_moe"];
+    const MODELS: &[&str] = &[
+        "llama",
+        "llama_rope3",
+        "llama_tied",
+        "mistral",
+        "mixtral",
+        "qwen2",
+        "qwen3",
+        "qwen3_moe",
+        "qwen3_5",
+        "qwen3_5_moe",
+        "qwen4_exp",
+        "qwen4_exp_ple64",
+        "gemma3",
+        "gemma4_dense",
+        "gemma4_moe",
+        "gemma4_e",
+        "gpt_oss",
+        "gpt_oss_lim7",
+        "spark2_5",
+        "muse_glimmer",
+        "minimax_m2",
+        "minimax_m3",
+        "minimax_m3_lim7",
+        "deepseek2",
+        "deepseek2_lite27",
+        "deepseek2_qlora",
+        "deepseek2_group",
+    ];
+    const FILES: [&str; 4] = ["model.safetensors", "model.gguf", "model-mxfp4.safetensors", "model-mxfp4.gguf"];
     let files = MODELS.iter().flat_map(|model| {
-        // A GGUF file cannot express Mistral's window, so its values come from llama.cpp.
-        let gguf = if *model == "mistral" { "expected-llamacpp.safetensors" } else { "expected.safetensors" };
-        [("model.safetensors", "expected.safetensors"), ("model.gguf", gguf)].map(|(file, expected)| GoldenFile {
-            model,
-            file,
-            expected,
+        FILES.map(|file| {
+            // A GGUF file cannot express Mistral's window, so its values come from llama.cpp.
+            let departs = *model == "mistral" && file == "model.gguf";
+            let expected = if departs { "expected-llamacpp.safetensors" } else { "expected.safetensors" };
+            GoldenFile { model, file, expected }
         })
     });
     files.filter(|f| f.path().exists()).collect()

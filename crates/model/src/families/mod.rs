@@ -1,10 +1,14 @@
 //! The families: each file transcribes a layer's equations and maps a config to them.
 
+mod delta;
 mod experts;
 mod gemma3;
+mod gemma4;
+mod gpt_oss;
 mod llama;
 mod parts;
 mod qwen;
+mod qwen3_5;
 mod synthetic;
 
 use crate::{Config, ModelError, ModelSpec, WeightIndex};
@@ -50,6 +54,23 @@ pub const FAMILIES: &[(&str, &str, Build)] = &[
     ("Qwen3MoeForCausalLM", "qwen3_moe", qwen::build),
     ("qwen3_moe", "qwen3_moe", qwen::build),
     ("qwen3moe", "qwen3_moe", qwen::build),
+    ("Qwen3_5ForCausalLM", "qwen3_5", qwen3_5::build),
+    ("Qwen3_5ForConditionalGeneration", "qwen3_5", qwen3_5::build),
+    ("qwen3_5", "qwen3_5", qwen3_5::build),
+    ("qwen3_5_text", "qwen3_5", qwen3_5::build),
+    ("qwen35", "qwen3_5", qwen3_5::build),
+    ("Qwen3_5MoeForCausalLM", "qwen3_5_moe", qwen3_5::build),
+    ("Qwen3_5MoeForConditionalGeneration", "qwen3_5_moe", qwen3_5::build),
+    ("qwen3_5_moe", "qwen3_5_moe", qwen3_5::build),
+    ("qwen3_5_moe_text", "qwen3_5_moe", qwen3_5::build),
+    ("qwen35moe", "qwen3_5_moe", qwen3_5::build),
+    ("GptOssForCausalLM", "gpt_oss", gpt_oss::build),
+    ("gpt_oss", "gpt_oss", gpt_oss::build),
+    ("gpt-oss", "gpt_oss", gpt_oss::build),
+    ("Gemma4ForCausalLM", "gemma4", gemma4::build),
+    ("Gemma4ForConditionalGeneration", "gemma4", gemma4::build),
+    ("gemma4", "gemma4", gemma4::build),
+    ("gemma4_text", "gemma4", gemma4::build),
     ("Gemma3ForCausalLM", "gemma3", gemma3::build),
     ("gemma3", "gemma3", gemma3::build),
     ("gemma3_text", "gemma3", gemma3::build),
@@ -60,6 +81,7 @@ pub const FAMILIES: &[(&str, &str, Build)] = &[
 impl Checkpoint {
     /// Describes a safetensors checkpoint by its `config.json`.
     pub fn from_config(config: Config, index: WeightIndex) -> Result<Self, ModelError> {
+        let config = config.language_model()?;
         let listed = config.get("architectures").and_then(|a| a.get(0)).and_then(|a| a.as_str());
         let architecture = match listed {
             Some(name) => name.to_owned(),
