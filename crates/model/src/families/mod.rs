@@ -1,14 +1,19 @@
 //! The families: each file transcribes a layer's equations and maps a config to them.
 
+mod deepseek2;
 mod delta;
 mod experts;
 mod gemma3;
 mod gemma4;
 mod gpt_oss;
 mod llama;
+mod minimax_m2;
+mod minimax_m3;
+mod muse_glimmer;
 mod parts;
 mod qwen;
 mod qwen3_5;
+mod spark2_5;
 mod synthetic;
 
 use crate::{Config, ModelError, ModelSpec, WeightIndex};
@@ -71,6 +76,21 @@ pub const FAMILIES: &[(&str, &str, Build)] = &[
     ("Gemma4ForConditionalGeneration", "gemma4", gemma4::build),
     ("gemma4", "gemma4", gemma4::build),
     ("gemma4_text", "gemma4", gemma4::build),
+    ("Spark2_5ForCausalLM", "spark2_5", spark2_5::build),
+    ("spark2_5", "spark2_5", spark2_5::build),
+    ("MuseGlimmerForConditionalGeneration", "muse_glimmer", muse_glimmer::build),
+    ("muse_glimmer", "muse_glimmer", muse_glimmer::build),
+    ("muse-glimmer", "muse_glimmer", muse_glimmer::build),
+    ("MiniMaxM2ForCausalLM", "minimax_m2", minimax_m2::build),
+    ("minimax_m2", "minimax_m2", minimax_m2::build),
+    ("minimax-m2", "minimax_m2", minimax_m2::build),
+    ("MiniMaxM3VLForCausalLM", "minimax_m3", minimax_m3::build),
+    ("MiniMaxM3SparseForConditionalGeneration", "minimax_m3", minimax_m3::build),
+    ("minimax_m3_vl", "minimax_m3", minimax_m3::build),
+    ("minimax-m3", "minimax_m3", minimax_m3::build),
+    ("DeepseekV2ForCausalLM", "deepseek2", deepseek2::build),
+    ("deepseek_v2", "deepseek2", deepseek2::build),
+    ("deepseek2", "deepseek2", deepseek2::build),
     ("Gemma3ForCausalLM", "gemma3", gemma3::build),
     ("gemma3", "gemma3", gemma3::build),
     ("gemma3_text", "gemma3", gemma3::build),

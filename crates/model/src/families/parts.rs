@@ -6,6 +6,9 @@ use crate::{
     NormSpan, Pairing, QkNorm, Qkv, Rope, RopeScaling, Source,
 };
 
+/// The embedding table's usual name.
+const EMBED: &str = "model.embed_tokens";
+
 /// The numbers every llama-like config holds.
 pub(super) struct Dims {
     pub(super) vocab: usize,
@@ -59,16 +62,22 @@ impl Checkpoint {
 
     /// The model of these layers with an embedding, a final norm and a head under the usual names.
     pub(super) fn model(&self, d: &Dims, layers: Vec<Layer>) -> Result<ModelSpec, ModelError> {
+        self.model_under(d, layers, EMBED)
+    }
+
+    /// As [`Self::model`], with another name for the embedding table.
+    pub(super) fn model_under(&self, d: &Dims, layers: Vec<Layer>, embed: &str) -> Result<ModelSpec, ModelError> {
+        let table = self.shaped(&format!("{embed}.weight"), &[d.vocab, d.hidden])?;
         Ok(ModelSpec {
             family: "",
             vocab: d.vocab,
             hidden: d.hidden,
             context: d.context,
-            embed: self.embed(d, 1.0)?,
+            embed: Embed { table, scale: 1.0, norm: None, streams: 1 },
             per_layer: None,
             layers,
             exit: Exit::Norm(self.norm("model.norm", d.hidden, d.eps)?),
-            head: self.head(d, false)?,
+            head: self.head_under(d, false, embed)?,
             notes: Vec::new(),
         })
     }
@@ -121,14 +130,18 @@ impl Checkpoint {
     }
 
     pub(super) fn embed(&self, d: &Dims, scale: f32) -> Result<Embed, ModelError> {
-        let table = self.shaped("model.embed_tokens.weight", &[d.vocab, d.hidden])?;
+        let table = self.shaped(&format!("{EMBED}.weight"), &[d.vocab, d.hidden])?;
         Ok(Embed { table, scale, norm: None, streams: 1 })
     }
 
     /// `lm_head`, or the embedding table when the config ties them (`default` where it does not say).
     pub(super) fn head(&self, d: &Dims, default: bool) -> Result<Head, ModelError> {
+        self.head_under(d, default, EMBED)
+    }
+
+    fn head_under(&self, d: &Dims, default: bool, embed: &str) -> Result<Head, ModelError> {
         let tied = self.config.flag("tie_word_embeddings")?.unwrap_or(default);
-        let stem = if tied { "model.embed_tokens" } else { "lm_head" };
+        let stem = if tied { embed } else { "lm_head" };
         Ok(Head { linear: self.linear(stem, d.vocab, d.hidden)?, tied, scale: 1.0, softcap: None })
     }
 
