@@ -10,9 +10,11 @@ mod llama;
 mod minimax_m2;
 mod minimax_m3;
 mod muse_glimmer;
+mod ngram;
 mod parts;
 mod qwen;
 mod qwen3_5;
+mod qwen4_exp;
 mod spark2_5;
 mod synthetic;
 
@@ -69,6 +71,11 @@ pub const FAMILIES: &[(&str, &str, Build)] = &[
     ("qwen3_5_moe", "qwen3_5_moe", qwen3_5::build),
     ("qwen3_5_moe_text", "qwen3_5_moe", qwen3_5::build),
     ("qwen35moe", "qwen3_5_moe", qwen3_5::build),
+    ("Qwen4ExpForCausalLM", "qwen4_exp", qwen4_exp::build),
+    ("Qwen4ExpForConditionalGeneration", "qwen4_exp", qwen4_exp::build),
+    ("qwen4_exp", "qwen4_exp", qwen4_exp::build),
+    ("qwen4_exp_text", "qwen4_exp", qwen4_exp::build),
+    ("qwen4exp", "qwen4_exp", qwen4_exp::build),
     ("GptOssForCausalLM", "gpt_oss", gpt_oss::build),
     ("gpt_oss", "gpt_oss", gpt_oss::build),
     ("gpt-oss", "gpt_oss", gpt_oss::build),
