@@ -1,5 +1,6 @@
 //! Opens checkpoints without a tokenizer or a runtime: their description and their tensors under canonical names.
 
+use crate::parts::with_whole;
 use model::{Checkpoint, Config, ModelSpec, WeightIndex, build, names};
 use std::ffi::OsStr;
 use std::path::Path;
@@ -14,7 +15,7 @@ use weights::safetensors::SafetensorsFile;
 pub fn checkpoint(path: &Path) -> (Checkpoint, Weights) {
     let fail = |error: &dyn std::fmt::Display| -> ! { panic!("{}: {error}", path.display()) };
     if path.extension() == Some(OsStr::new("gguf")) {
-        let file = GgufFile::open(path).unwrap_or_else(|e| fail(&e));
+        let file = with_whole(path, GgufFile::open).unwrap_or_else(|e| fail(&e));
         let arch = file.metadata().str("general.architecture").unwrap_or_default();
         let weights = names::canonical(Some(arch), file.weights());
         let checkpoint = Checkpoint::from_gguf(file.metadata(), WeightIndex::of(&weights));
