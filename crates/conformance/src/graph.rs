@@ -1,7 +1,9 @@
 //! Small programs around single steps.
 
 use model::{Rope, Source};
-use plan::{KvSpec, Part, Program, RopeId, Rows, Slot, SlotSpec, StateId, Step, WeightId, WeightRole, WeightUse};
+use plan::{
+    KvSpec, Part, Program, RopeId, Rows, Slot, SlotSpec, StateId, StateSpec, Step, WeightId, WeightRole, WeightUse,
+};
 use testkit::Random;
 use weights::{DType, Tensor, Weights};
 
@@ -89,7 +91,7 @@ impl Graph {
 
     /// A cache.
     pub fn state(&mut self, spec: KvSpec) -> StateId {
-        self.program.states.push(spec);
+        self.program.states.push(StateSpec::Kv(spec));
         StateId((self.program.states.len() - 1) as u16)
     }
 

@@ -29,7 +29,7 @@ const TYPES: &[DType] = &[
     DType::MXFP4,
 ];
 const VOCAB: usize = 50;
-const LIMITS: Limits = Limits { rows: 80, wanted: 80, blocks: 8, kv: KvTypes::both(KvType::F16) };
+const LIMITS: Limits = Limits { rows: 80, wanted: 80, blocks: 8, kv: KvTypes::both(KvType::F16), state_slots: 8 };
 
 /// A program with a fused step at its end.
 struct Fused {

@@ -21,7 +21,7 @@ fn budget<D: Device>(device: &D, model: &Model, limits: &Limits) -> Budget {
 /// Bytes of one position's keys and values in all layers, from the model's description.
 fn per_position(model: &Model, kv: KvTypes) -> u64 {
     let layer = |layer: &model::Layer| {
-        let model::Mixer::Attention(a) = &layer.mixer.op;
+        let model::Mixer::Attention(a) = &layer.mixer.op else { panic!("these models have attention only") };
         (kv.k.bytes(a.kv_heads * a.head_dim) + kv.v.bytes(a.kv_heads * a.head_dim)) as u64
     };
     model.spec.layers.iter().map(layer).sum()
@@ -41,7 +41,7 @@ fn weights_and_states_are_counted_exactly() {
         let stored = |t: &Tensor| if t.shape().len() == 1 { 4 * t.elements() } else { t.bytes().len() };
         let stored: u64 = model.weights.iter().map(|t| stored(t) as u64).sum();
         for (blocks, kv) in [(1, F32), (7, F16), (16, MIXED)] {
-            let limits = Limits { rows: 8, wanted: 1, blocks, kv };
+            let limits = Limits { rows: 8, wanted: 1, blocks, kv, state_slots: 0 };
             let mut check = |device: &str, found: Budget, weights: u64| {
                 let position = per_position(&model, kv);
                 let expected = (weights, position * (blocks * KV_BLOCK) as u64, position);
@@ -60,7 +60,8 @@ fn weights_and_states_are_counted_exactly() {
 
 fn slots_grow_with_rows<D: Device>(device: &D) {
     let model = synthetic(1, &Options::tiny()).model();
-    let slots = |rows, wanted| budget(device, &model, &Limits { rows, wanted, blocks: 1, kv: F32 }).slots;
+    let slots =
+        |rows, wanted| budget(device, &model, &Limits { rows, wanted, blocks: 1, kv: F32, state_slots: 0 }).slots;
     let row = slots(2, 1) - slots(1, 1);
     assert!(row >= 4 * model.spec.hidden as u64);
     assert_eq!(slots(100, 1) - slots(1, 1), 99 * row);
@@ -139,7 +140,7 @@ fn a_storage_type_the_device_lacks_is_refused_by_name() {
 fn refusals<D: Device>(device: &D) {
     let model = synthetic(2, &Options::tiny()).model();
     let ids = Random::new(1).tokens(40, model.spec.vocab);
-    let limits = Limits { rows: 8, wanted: 2, blocks: 2, kv: F32 };
+    let limits = Limits { rows: 8, wanted: 2, blocks: 2, kv: F32, state_slots: 0 };
     let mut fresh = Driver::of_model(device, &model, limits);
     let mut driver = Driver::of_model(device, &model, limits);
     let (id, whole) = (driver.sequences.open(), fresh.sequences.open());

@@ -62,7 +62,7 @@ impl Case {
 
     /// All rows' outputs, run by run.
     fn outputs<D: Device>(&self, device: &D, kv: KvTypes) -> Vec<f32> {
-        let limits = Limits { rows: 80, wanted: 80, blocks: 12, kv };
+        let limits = Limits { rows: 80, wanted: 80, blocks: 12, kv, state_slots: 8 };
         let mut driver = Driver::of_program(device, self.program.clone(), &self.weights, limits);
         let ids: Vec<_> = (0..3).map(|_| driver.sequences.open()).collect();
         let mut random = Random::new(5);
@@ -113,12 +113,15 @@ fn embeds() -> Vec<Case> {
         .collect()
 }
 
+const ACTIVATIONS: [Activation; 4] =
+    [Activation::Silu, Activation::GeluTanh, Activation::GeluErf, Activation::Clamped { limit: 3.0, alpha: 1.702 }];
+
 fn pointwise() -> Vec<Case> {
     let mut cases = Vec::new();
     for width in [1, 7, 8, 64, 101] {
         cases.push(Case::of(format!("norm {width}"), SEVERAL, EXACT, |g| {
             let (x, weight, to) = (g.input(width), g.vector(width), g.slot(width));
-            g.step(Step::Norm { x, weight, eps: 1e-5, to });
+            g.step(Step::Norm { x, weight: Some(weight), eps: 1e-5, to });
             to
         }));
         cases.push(Case::of(format!("add {width}"), SEVERAL, 0.0, |g| {
@@ -126,7 +129,7 @@ fn pointwise() -> Vec<Case> {
             g.step(Step::Add { into, x });
             into
         }));
-        for activation in [Activation::Silu, Activation::GeluTanh] {
+        for activation in ACTIVATIONS {
             cases.push(Case::of(format!("gated {activation:?} {width}"), SEVERAL, EXACT, |g| {
                 let (gate, up, to) = (g.embedding(DType::F32, width, 4.0), g.input(width), g.slot(width));
                 g.step(Step::GatedAct { gate, up, activation, to });
@@ -136,7 +139,7 @@ fn pointwise() -> Vec<Case> {
         for heads in [1, 3] {
             cases.push(Case::of(format!("head_norm {heads} x {width}"), SEVERAL, EXACT, |g| {
                 let (x, weight) = (g.input(heads * width), g.vector(width));
-                g.step(Step::HeadNorm { x, weight, heads, eps: 1e-6 });
+                g.step(Step::HeadNorm { x, weight: Some(weight), heads, eps: 1e-6 });
                 x
             }));
         }
@@ -182,11 +185,11 @@ fn attentions() -> Vec<Case> {
             cases.push(Case::of(format!("attend {heads}/{kv_heads} x {head_dim}, {window:?}"), MIXED, EXACT, |g| {
                 let q = g.input(heads * head_dim);
                 let (k, v) = (g.input(kv_heads * head_dim), g.input(kv_heads * head_dim));
-                let state = g.state(KvSpec { heads: kv_heads, head_dim, window });
+                let state = g.state(KvSpec { heads: kv_heads, k_dim: head_dim, v_dim: head_dim, window });
                 let to = g.slot(heads * head_dim);
                 let scale = (head_dim as f32).powf(-0.5);
-                g.step(Step::Append { k, v, state });
-                g.step(Step::Attend { q, state, heads, scale, window, to });
+                g.step(Step::Append { k, v: Some(v), state });
+                g.step(Step::Attend { q, state, heads, scale, window, sinks: None, select: None, to });
                 to
             }));
         }
@@ -195,10 +198,10 @@ fn attentions() -> Vec<Case> {
     cases.push(Case::of("attend sharply, twice".into(), MIXED, EXACT, |g| {
         let (q, k, v) = (g.input(32), g.input(16), g.input(16));
         let [one, two] = [None, Some(7)].map(|window| {
-            let state = g.state(KvSpec { heads: 2, head_dim: 8, window });
+            let state = g.state(KvSpec { heads: 2, k_dim: 8, v_dim: 8, window });
             let to = g.slot(32);
-            g.step(Step::Append { k, v, state });
-            g.step(Step::Attend { q, state, heads: 4, scale: 40.0, window, to });
+            g.step(Step::Append { k, v: Some(v), state });
+            g.step(Step::Attend { q, state, heads: 4, scale: 40.0, window, sinks: None, select: None, to });
             to
         });
         g.step(Step::Add { into: one, x: two });

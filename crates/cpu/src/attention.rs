@@ -2,10 +2,11 @@
 
 use crate::cache::Cache;
 use crate::isa::Isa;
-use crate::kernels::attend::{Extent, contribution, merge};
+use crate::kernels::attend::{Extent, contribution, finish, merge};
 use crate::kernels::attention::KEYS;
 use crate::pool::{Pool, Tiles};
-use plan::{Batch, BlockId, KV_BLOCK};
+use crate::runs::{Run, runs};
+use plan::{Batch, KV_BLOCK, Select};
 use std::cell::RefCell;
 use std::ops::Range;
 
@@ -23,14 +24,39 @@ pub(crate) struct Attend<'a> {
     pub(crate) heads: usize,
     pub(crate) scale: f32,
     pub(crate) window: Option<usize>,
+    pub(crate) sinks: Option<&'a [f32]>,
+    pub(crate) chosen: Option<Chosen>,
     pub(crate) isa: Isa,
 }
 
-/// Rows of one sequence, neighbours in the batch.
-#[derive(Clone, Debug)]
-struct Run<'a> {
-    rows: Range<usize>,
-    blocks: &'a [BlockId],
+/// The positions each row reads of those it sees: a bit a position, in words of one block.
+#[derive(Debug)]
+pub(crate) struct Chosen {
+    choices: usize,
+    words: Vec<Vec<u32>>,
+}
+
+impl Chosen {
+    /// From the numbers of chosen blocks, `[rows, choices · count]`, negative for none.
+    pub(crate) fn new(select: &Select, positions: &[u32], blocks: &[f32]) -> Self {
+        let count = blocks.len() / positions.len() / select.choices;
+        let words = blocks.chunks_exact(count).enumerate().map(|(at, blocks)| {
+            let end = positions[at / select.choices] as usize + 1;
+            let mut words = vec![0u32; end.div_ceil(KV_BLOCK)];
+            let mut read = |from: usize, to: usize| {
+                (from..to.min(end)).for_each(|p| words[p / KV_BLOCK] |= 1 << (p % KV_BLOCK));
+            };
+            for block in blocks.iter().filter(|b| **b >= 0.0) {
+                let first = *block as usize * select.block;
+                read(first, first + select.block);
+            }
+            if select.tail {
+                read(end / select.block * select.block, end);
+            }
+            words
+        });
+        Self { choices: select.choices, words: words.collect() }
+    }
 }
 
 thread_local! {
@@ -38,18 +64,15 @@ thread_local! {
 }
 
 impl<'a> Attend<'a> {
-    /// `to = softmax(scale · q kᵀ) v` for every row, both `[rows, heads · head_dim]`.
+    /// `to = softmax(scale · q kᵀ) v` for every row: `q` is `[rows, heads · k_dim]`, `to` is `[rows, heads · v_dim]`.
     pub(crate) fn run(&self, pool: &Pool, q: &[f32], to: &mut [f32]) {
-        let (dim, kv_heads) = (self.cache.spec.head_dim, self.cache.spec.heads);
+        let (dim, k_dim, kv_heads) = (self.cache.spec.v_dim, self.cache.spec.k_dim, self.cache.spec.heads);
         let group = self.heads / kv_heads;
-        let runs = self.runs();
-        if runs.len() == self.batch.tokens.len()
-            && self.longest() >= 2 * KV_BLOCK
-            && kv_heads % pool.threads() != 0
-        {
+        let runs = runs(self.batch);
+        if runs.len() == self.batch.tokens.len() && self.longest() >= 2 * KV_BLOCK && kv_heads % pool.threads() != 0 {
             return self.decode(pool, &runs, q, to);
         }
-        let width = self.heads * dim;
+        let (width, q_width) = (self.heads * dim, self.heads * k_dim);
         for run in runs {
             let rows = &mut to[run.rows.start * width..run.rows.end * width];
             let tiles = Tiles::blocks(rows, [run.rows.len(), width], [ROWS_PER_TASK, group * dim]);
@@ -58,65 +81,43 @@ impl<'a> Attend<'a> {
                 let first = run.rows.start + tile.first_row();
                 let rows = first..first + tile.rows();
                 let all = self.visible(rows.start).start..self.visible(rows.end - 1).end;
-                with_scratch(
-                    group * (KEYS + dim + 2) + 2 * rows.len() * group,
-                    |scratch| {
-                        let (weights, rest) = scratch.split_at_mut(group * KEYS);
-                        let (output, rest) = rest.split_at_mut(group * dim);
-                        let (extents, states) = rest.split_at_mut(2 * group);
-                        let extents: &mut [Extent] = bytemuck::cast_slice_mut(extents);
-                        let states: &mut [Extent] = bytemuck::cast_slice_mut(states);
-                        for index in all.start / KV_BLOCK..all.end.div_ceil(KV_BLOCK) {
-                            let block = self.cache.block(run.blocks[index], head);
-                            for row in rows.clone() {
-                                let visible = self.visible(row);
-                                let Some(places) = places(&visible, index) else {
-                                    continue;
-                                };
-                                let q = (
-                                    &q[row * width + head * group * dim..][..group * dim],
-                                    self.scale,
-                                );
-                                let out = tile.row_mut(row - first);
-                                let states = &mut states[(row - first) * group..][..group];
-                                if index == visible.start / KV_BLOCK {
-                                    contribution(
-                                        self.isa,
-                                        q,
-                                        block,
-                                        places,
-                                        weights,
-                                        (states, out),
-                                    );
-                                    continue;
-                                }
-                                contribution(
-                                    self.isa,
-                                    q,
-                                    block,
-                                    places,
-                                    weights,
-                                    (extents, output),
-                                );
-                                let later = extents.iter().zip(output.chunks_exact(dim));
-                                for ((state, out), (extent, output)) in
-                                    states.iter_mut().zip(out.chunks_exact_mut(dim)).zip(later)
-                                {
-                                    merge(self.isa, (state, out), *extent, output);
-                                }
+                with_scratch(group * (KEYS + dim + 2) + 2 * rows.len() * group, |scratch| {
+                    let (weights, rest) = scratch.split_at_mut(group * KEYS);
+                    let (output, rest) = rest.split_at_mut(group * dim);
+                    let (extents, states) = rest.split_at_mut(2 * group);
+                    let extents: &mut [Extent] = bytemuck::cast_slice_mut(extents);
+                    let states: &mut [Extent] = bytemuck::cast_slice_mut(states);
+                    states.fill(Extent::default());
+                    for index in all.start / KV_BLOCK..all.end.div_ceil(KV_BLOCK) {
+                        let block = self.cache.block(run.sequence.blocks[index], head);
+                        for row in rows.clone() {
+                            let Some(places) = self.places(row, head, index) else {
+                                continue;
+                            };
+                            let q = (&q[row * q_width + head * group * k_dim..][..group * k_dim], self.scale);
+                            let out = tile.row_mut(row - first);
+                            let states = &mut states[(row - first) * group..][..group];
+                            // The sum of any block is positive: none yet means that this is the first.
+                            if states[0].sum == 0.0 {
+                                contribution(self.isa, q, block, places, weights, (states, out));
+                                continue;
                             }
-                        }
-                        for row in 0..rows.len() {
-                            for (out, state) in tile
-                                .row_mut(row)
-                                .chunks_exact_mut(dim)
-                                .zip(&states[row * group..])
+                            contribution(self.isa, q, block, places, weights, (extents, output));
+                            let later = extents.iter().zip(output.chunks_exact(dim));
+                            for ((state, out), (extent, output)) in
+                                states.iter_mut().zip(out.chunks_exact_mut(dim)).zip(later)
                             {
-                                divide(out, state.sum);
+                                merge(self.isa, (state, out), *extent, output);
                             }
                         }
-                    },
-                );
+                    }
+                    for row in 0..rows.len() {
+                        let outs = tile.row_mut(row).chunks_exact_mut(dim);
+                        for ((g, out), state) in outs.enumerate().zip(&states[row * group..]) {
+                            finish(out, *state, self.sink(head * group + g));
+                        }
+                    }
+                });
             });
         }
     }
@@ -124,8 +125,8 @@ impl<'a> Attend<'a> {
     /// One row a sequence: the blocks of a head are spread over tasks, and their contributions merged in
     /// order afterwards, by the same functions.
     fn decode(&self, pool: &Pool, runs: &[Run<'_>], q: &[f32], to: &mut [f32]) {
-        let (dim, kv_heads) = (self.cache.spec.head_dim, self.cache.spec.heads);
-        let (group, width) = (self.heads / kv_heads, self.heads * dim);
+        let (dim, k_dim, kv_heads) = (self.cache.spec.v_dim, self.cache.spec.k_dim, self.cache.spec.heads);
+        let (group, width, q_width) = (self.heads / kv_heads, self.heads * dim, self.heads * k_dim);
         // For each block and kv head: the group's extents, then its outputs.
         let record = group * (2 + dim);
         for (row, run) in runs.iter().enumerate() {
@@ -133,24 +134,20 @@ impl<'a> Attend<'a> {
             let first = visible.start / KV_BLOCK;
             let blocks = visible.end.div_ceil(KV_BLOCK) - first;
             let mut partials = vec![0.0; blocks * kv_heads * record];
-            let q = &q[row * width..][..width];
-            let tiles = Tiles::blocks(
-                &mut partials,
-                [blocks, kv_heads * record],
-                [BLOCKS_PER_TASK, record],
-            );
+            let q = &q[row * q_width..][..q_width];
+            let tiles = Tiles::blocks(&mut partials, [blocks, kv_heads * record], [BLOCKS_PER_TASK, record]);
             pool.run_tiles(tiles, &|_, mut tile| {
                 let head = tile.first_col() / record;
-                let q = (&q[head * group * dim..][..group * dim], self.scale);
+                let q = (&q[head * group * k_dim..][..group * k_dim], self.scale);
                 with_scratch(group * KEYS, |weights| {
                     for b in 0..tile.rows() {
                         let index = first + tile.first_row() + b;
-                        let Some(places) = places(&visible, index) else {
+                        let Some(places) = self.places(row, head, index) else {
                             continue;
                         };
                         let (extents, output) = tile.row_mut(b).split_at_mut(2 * group);
                         let extents = bytemuck::cast_slice_mut(extents);
-                        let block = self.cache.block(run.blocks[index], head);
+                        let block = self.cache.block(run.sequence.blocks[index], head);
                         contribution(self.isa, q, block, places, weights, (extents, output));
                     }
                 });
@@ -162,15 +159,34 @@ impl<'a> Attend<'a> {
                     let extents: &[Extent] = bytemuck::cast_slice(extents);
                     (extents[head % group], &outputs[head % group * dim..][..dim])
                 };
-                let (mut state, output) = part(0);
+                let mut read = (0..blocks).map(part).filter(|(extent, _)| extent.sum > 0.0);
+                let Some((mut state, output)) = read.next() else {
+                    unreachable!("a row reads at least one position");
+                };
                 out.copy_from_slice(output);
-                for b in 1..blocks {
-                    let (extent, output) = part(b);
+                for (extent, output) in read {
                     merge(self.isa, (&mut state, out), extent, output);
                 }
-                divide(out, state.sum);
+                finish(out, state, self.sink(head));
             }
         }
+    }
+
+    fn sink(&self, head: usize) -> Option<f32> {
+        self.sinks.map(|sinks| sinks[head])
+    }
+
+    /// The places of a block that a row reads for a kv head, a bit each, if there are any.
+    fn places(&self, row: usize, kv_head: usize, block: usize) -> Option<u32> {
+        let (visible, base) = (self.visible(row), block * KV_BLOCK);
+        let (start, end) = (visible.start.max(base), visible.end.min(base + KV_BLOCK));
+        let bits = |n: usize| if n == KV_BLOCK { u32::MAX } else { (1 << n) - 1 };
+        let mut places = if start < end { bits(end - base) & !bits(start - base) } else { 0 };
+        if let Some(chosen) = &self.chosen {
+            let choice = kv_head * chosen.choices / self.cache.spec.heads;
+            places &= chosen.words[row * chosen.choices + choice].get(block).copied().unwrap_or(0);
+        }
+        (places != 0).then_some(places)
     }
 
     /// The positions a row sees.
@@ -180,40 +196,8 @@ impl<'a> Attend<'a> {
     }
 
     fn longest(&self) -> usize {
-        self.batch
-            .positions
-            .iter()
-            .max()
-            .map_or(0, |p| *p as usize + 1)
+        self.batch.positions.iter().max().map_or(0, |p| *p as usize + 1)
     }
-
-    fn runs(&self) -> Vec<Run<'a>> {
-        let mut runs: Vec<Run<'a>> = Vec::new();
-        let mut last = None;
-        for (row, sequence) in self.batch.sequence.iter().enumerate() {
-            match runs.last_mut() {
-                Some(run) if last == Some(sequence) => run.rows.end = row + 1,
-                _ => runs.push(Run {
-                    rows: row..row + 1,
-                    blocks: self.batch.sequences[*sequence as usize].blocks,
-                }),
-            }
-            last = Some(sequence);
-        }
-        runs
-    }
-}
-
-/// The visible places of a block, if it has any.
-fn places(visible: &Range<usize>, block: usize) -> Option<Range<usize>> {
-    let base = block * KV_BLOCK;
-    let range = visible.start.max(base)..visible.end.min(base + KV_BLOCK);
-    (!range.is_empty()).then(|| range.start - base..range.end - base)
-}
-
-fn divide(out: &mut [f32], sum: f32) {
-    let scale = 1.0 / sum;
-    out.iter_mut().for_each(|x| *x *= scale);
 }
 
 /// Calls `f` with `len` values of this thread's own.

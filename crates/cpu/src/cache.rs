@@ -1,7 +1,7 @@
 //! One layer's keys and values in blocks of [`KV_BLOCK`] positions, laid out for vectors of positions.
 //!
-//! A block holds, head by head, the keys transposed, `[head_dim][KV_BLOCK]`, so that scores are vectorised
-//! over positions, and the values as rows, `[KV_BLOCK][head_dim]`, so that outputs are vectorised over channels.
+//! A block holds, head by head, the keys transposed, `[k_dim][KV_BLOCK]`, so that scores are vectorised
+//! over positions, and the values as rows, `[KV_BLOCK][v_dim]`, so that outputs are vectorised over channels.
 
 use crate::kernels::attend::Block;
 use crate::kernels::attention::Stored;
@@ -30,6 +30,13 @@ impl Store {
         }
     }
 
+    fn get(&self, at: usize) -> f32 {
+        match self {
+            Self::F32(v) => v[at],
+            Self::F16(v) => f16::from_bits(v[at]).to_f32(),
+        }
+    }
+
     fn copy(&mut self, from: usize, to: usize, len: usize) {
         match self {
             Self::F32(v) => v.copy_within(from..from + len, to),
@@ -55,44 +62,51 @@ pub(crate) struct Cache {
 
 impl Cache {
     pub(crate) fn new(spec: KvSpec, blocks: usize, kv: KvTypes) -> Self {
-        let len = blocks * KV_BLOCK * spec.heads * spec.head_dim;
-        Self {
-            spec,
-            k: Store::new(kv.k, len),
-            v: Store::new(kv.v, len),
-        }
+        let places = blocks * KV_BLOCK * spec.heads;
+        Self { spec, k: Store::new(kv.k, places * spec.k_dim), v: Store::new(kv.v, places * spec.v_dim) }
     }
 
-    /// Stores one row's keys and values, `[heads · head_dim]` each, at a place in a block.
+    /// Stores one row's keys, `[heads · k_dim]`, and values, `[heads · v_dim]`, at a place in a block.
     pub(crate) fn append(&mut self, block: BlockId, place: usize, k: &[f32], v: &[f32]) {
-        let dim = self.spec.head_dim;
-        for (head, (k, v)) in k.chunks_exact(dim).zip(v.chunks_exact(dim)).enumerate() {
+        let KvSpec { heads, k_dim, v_dim, .. } = self.spec;
+        for head in 0..heads {
             let at = self.head(block, head);
-            for (d, (k, v)) in k.iter().zip(v).enumerate() {
-                self.k.set(at + d * KV_BLOCK + place, *k);
-                self.v.set(at + place * dim + d, *v);
+            for (d, k) in k[head * k_dim..][..k_dim].iter().enumerate() {
+                self.k.set(at * k_dim + d * KV_BLOCK + place, *k);
+            }
+            for (d, v) in v[head * v_dim..][..v_dim].iter().enumerate() {
+                self.v.set(at * v_dim + place * v_dim + d, *v);
             }
         }
     }
 
     /// A block of one head.
     pub(crate) fn block(&self, block: BlockId, head: usize) -> Block<'_> {
-        let (at, len) = (self.head(block, head), KV_BLOCK * self.spec.head_dim);
+        let (at, KvSpec { k_dim, v_dim, .. }) = (self.head(block, head), self.spec);
         Block {
-            keys: self.k.read(at, len),
-            values: self.v.read(at, len),
-            head_dim: self.spec.head_dim,
+            keys: self.k.read(at * k_dim, KV_BLOCK * k_dim),
+            values: self.v.read(at * v_dim, KV_BLOCK * v_dim),
+            v_dim,
+        }
+    }
+
+    /// Adds one stored key of the first head to `sum`.
+    pub(crate) fn add_key(&self, block: BlockId, place: usize, sum: &mut [f32]) {
+        let at = self.head(block, 0) * self.spec.k_dim + place;
+        for (d, sum) in sum.iter_mut().enumerate() {
+            *sum += self.k.get(at + d * KV_BLOCK);
         }
     }
 
     pub(crate) fn copy(&mut self, from: BlockId, to: BlockId) {
-        let len = KV_BLOCK * self.spec.heads * self.spec.head_dim;
-        let (from, to) = (self.head(from, 0), self.head(to, 0));
-        self.k.copy(from, to, len);
-        self.v.copy(from, to, len);
+        let (from, to, places) = (self.head(from, 0), self.head(to, 0), KV_BLOCK * self.spec.heads);
+        for (store, dim) in [(&mut self.k, self.spec.k_dim), (&mut self.v, self.spec.v_dim)] {
+            store.copy(from * dim, to * dim, places * dim);
+        }
     }
 
+    /// The place of a head's first position among all heads of all blocks.
     fn head(&self, block: BlockId, head: usize) -> usize {
-        (block.0 as usize * self.spec.heads + head) * KV_BLOCK * self.spec.head_dim
+        (block.0 as usize * self.spec.heads + head) * KV_BLOCK
     }
 }

@@ -1,6 +1,6 @@
 //! The CPU as a device of `plan`.
 
-use crate::exec::CpuExec;
+use crate::exec::{CpuExec, scratch_values};
 use crate::isa::Isa;
 use crate::load::Stored;
 use crate::pool::{Limits as ThreadLimits, default_threads};
@@ -24,10 +24,7 @@ impl CpuDevice {
     /// This machine's best instruction set on `threads` threads; `None`: as many as the machine gives us.
     pub fn new(threads: Option<usize>) -> Self {
         let threads = threads.unwrap_or_else(|| default_threads(&ThreadLimits::default()));
-        Self {
-            threads: threads.max(1),
-            isa: Isa::detect(),
-        }
+        Self { threads: threads.max(1), isa: Isa::detect() }
     }
 
     /// The same with another instruction set.
@@ -50,48 +47,32 @@ impl Device for CpuDevice {
     type Exec = CpuExec;
 
     fn caps(&self) -> Caps {
-        Caps {
-            device: DEVICE_NAME,
-            fusions: &[Fusion::Linears, Fusion::LinearAdd, Fusion::GateUpAct],
-            kv: KV_TYPES,
-        }
+        Caps { device: DEVICE_NAME, fusions: &[Fusion::Linears, Fusion::LinearAdd, Fusion::GateUpAct], kv: KV_TYPES }
     }
 
-    fn memory(
-        &self,
-        programs: &[Program],
-        weights: &Weights,
-        limits: &Limits,
-    ) -> Result<Budget, PlanError> {
+    fn memory(&self, programs: &[Program], weights: &Weights, limits: &Limits) -> Result<Budget, PlanError> {
         let mut bytes = 0;
         for used in programs.iter().flat_map(|p| &p.weights) {
             bytes += Stored::bytes(used, weights)?;
         }
         let per_position: usize = programs
             .iter()
-            .flat_map(|p| &p.states)
-            .map(|s| {
-                limits.kv.k.bytes(s.heads * s.head_dim) + limits.kv.v.bytes(s.heads * s.head_dim)
-            })
+            .flat_map(Program::caches)
+            .map(|s| limits.kv.k.bytes(s.heads * s.k_dim) + limits.kv.v.bytes(s.heads * s.v_dim))
             .sum();
-        let slots: usize = programs
-            .iter()
-            .map(|p| p.slot_values(limits.rows, limits.wanted))
-            .sum();
+        let f32s = |n: usize| (n * size_of::<f32>()) as u64;
+        let slots = |p: &Program| f32s(p.slot_values(limits.rows, limits.wanted) + scratch_values(p, limits));
+        let fixed = programs.iter().map(|p| f32s(p.fixed_values() * limits.state_slots)).sum();
         Ok(Budget {
             weights: bytes,
-            states: (per_position * limits.blocks * KV_BLOCK) as u64,
-            slots: (slots * size_of::<f32>()) as u64,
+            states: (per_position * limits.blocks * KV_BLOCK) as u64 + fixed,
+            slots: programs.iter().map(slots).sum(),
+            fixed,
             per_position: per_position as u64,
         })
     }
 
-    fn compile(
-        &self,
-        programs: Vec<Program>,
-        weights: &Weights,
-        limits: Limits,
-    ) -> Result<CpuExec, PlanError> {
+    fn compile(&self, programs: Vec<Program>, weights: &Weights, limits: Limits) -> Result<CpuExec, PlanError> {
         CpuExec::new(programs, weights, limits, *self)
     }
 }

@@ -11,6 +11,7 @@ pub mod isa;
 pub mod kernels;
 mod load;
 pub mod pool;
+mod runs;
 
 pub use device::CpuDevice;
 pub(crate) use device::DEVICE_NAME;

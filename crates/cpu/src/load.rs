@@ -2,7 +2,7 @@
 
 use crate::kernels::matmul::Matrix;
 use model::Source;
-use plan::{PlanError, WeightRole, WeightUse, values};
+use plan::{PlanError, WeightRole, WeightUse, bank, stored, values};
 use std::mem::size_of;
 use weights::{DType, Tensor, Weights};
 
@@ -32,64 +32,92 @@ const MATRIX_TYPES: &[DType] = &[
 pub(crate) enum Stored {
     Vector(Vec<f32>),
     Matrix(Tensor),
+    /// One matrix an expert.
+    Experts(Vec<Tensor>),
 }
 
 impl Stored {
     pub(crate) fn load(used: &WeightUse, weights: &Weights) -> Result<Self, PlanError> {
-        if used.role == WeightRole::Vector {
-            return Ok(Self::Vector(values(&used.source, weights)?));
+        match used.role {
+            WeightRole::Vector => Ok(Self::Vector(values(&used.source, weights)?)),
+            WeightRole::Matrix | WeightRole::Table => Ok(Self::Matrix(readable(stored(&used.source, weights)?)?)),
+            WeightRole::Experts(count) => {
+                let experts = bank(&used.source, weights, count)?.into_iter().map(readable);
+                Ok(Self::Experts(experts.collect::<Result<_, _>>()?))
+            }
         }
-        let tensor = match &used.source {
-            Source::Tensor(name) => weights.require(name)?.clone(),
-            computed => Tensor::from_f32(
-                computed.to_string(),
-                used.shape.to_vec(),
-                &values(computed, weights)?,
-            ),
-        };
-        if MATRIX_TYPES.contains(&tensor.dtype()) {
-            return Ok(Self::Matrix(tensor));
-        }
-        let known: Vec<_> = MATRIX_TYPES.iter().map(|t| t.name()).collect();
-        Err(PlanError::UnsupportedType {
-            name: tensor.name().to_owned(),
-            dtype: tensor.dtype().name().to_owned(),
-            device: crate::DEVICE_NAME.to_owned(),
-            known: known.join(", "),
-        })
     }
 
     /// Bytes the weight will take.
     pub(crate) fn bytes(used: &WeightUse, weights: &Weights) -> Result<u64, PlanError> {
-        Ok(match &used.source {
-            Source::Tensor(name) if used.role != WeightRole::Vector => {
-                weights.require(name)?.bytes().len() as u64
-            }
-            _ => (used.shape[0] * used.shape[1] * size_of::<f32>()) as u64,
-        })
+        let values = used.shape[0] * used.shape[1];
+        if used.role == WeightRole::Vector {
+            return Ok((values * size_of::<f32>()) as u64);
+        }
+        let dtype = dtype(&used.source, weights)?;
+        Ok(dtype.bytes_for(values).unwrap_or(values * size_of::<f32>()) as u64)
     }
 
     pub(crate) fn vector(&self) -> &[f32] {
         match self {
             Self::Vector(v) => v,
-            Self::Matrix(t) => unreachable!("{} was lowered as a matrix", t.name()),
+            other => unreachable!("{other:?} was not lowered as a vector"),
         }
     }
 
     pub(crate) fn tensor(&self) -> &Tensor {
         match self {
             Self::Matrix(tensor) => tensor,
-            Self::Vector(_) => unreachable!("a vector was lowered as such"),
+            other => unreachable!("{other:?} was not lowered as a matrix"),
+        }
+    }
+
+    pub(crate) fn expert(&self, expert: usize) -> &Tensor {
+        match self {
+            Self::Experts(experts) => &experts[expert],
+            other => unreachable!("{other:?} was not lowered as experts"),
         }
     }
 
     pub(crate) fn matrix(&self) -> Matrix<'_> {
-        let tensor = self.tensor();
-        Matrix {
-            dtype: tensor.dtype(),
-            rows: tensor.rows(),
-            cols: tensor.cols(),
-            bytes: tensor.bytes(),
-        }
+        matrix_of(self.tensor())
     }
+}
+
+/// A tensor as the kernels take it.
+pub(crate) fn matrix_of(tensor: &Tensor) -> Matrix<'_> {
+    Matrix { dtype: tensor.dtype(), rows: tensor.rows(), cols: tensor.cols(), bytes: tensor.bytes() }
+}
+
+/// Fails for types without a kernel.
+fn readable(tensor: Tensor) -> Result<Tensor, PlanError> {
+    if MATRIX_TYPES.contains(&tensor.dtype()) {
+        return Ok(tensor);
+    }
+    let known: Vec<_> = MATRIX_TYPES.iter().map(|t| t.name()).collect();
+    Err(PlanError::UnsupportedType {
+        name: tensor.name().to_owned(),
+        dtype: tensor.dtype().name().to_owned(),
+        device: crate::DEVICE_NAME.to_owned(),
+        known: known.join(", "),
+    })
+}
+
+/// The type a source is stored in once it is loaded.
+fn dtype(source: &Source, weights: &Weights) -> Result<DType, PlanError> {
+    Ok(match source {
+        Source::Tensor(name) => weights.require(name)?.dtype(),
+        Source::PlusOne(_) | Source::NegExp(_) => DType::F32,
+        Source::Rows { of, .. } => dtype(of, weights)?,
+        Source::Stack(parts) => {
+            let mut all = parts.iter().map(|p| dtype(p, weights)).collect::<Result<Vec<_>, _>>()?;
+            all.dedup();
+            if all.len() == 1 { all[0] } else { DType::F32 }
+        }
+        Source::Transpose { of, .. } | Source::Column(of) => {
+            let inner = dtype(of, weights)?;
+            if inner.block_len() == 1 { inner } else { DType::F32 }
+        }
+        Source::Mxfp4 { .. } => DType::MXFP4,
+    })
 }

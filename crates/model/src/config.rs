@@ -31,15 +31,44 @@ const INERT: &[&str] = &[
     "model_type",
     "output_attentions",
     "output_hidden_states",
+    "output_router_logits",
     "pad_token_id",
     "pretraining_tp",
     "resid_pdrop",
+    "router_aux_loss_coef",
+    "router_jitter_noise",
     "torch_dtype",
     "transformers.js_config",
     "transformers_version",
     "unsloth_fixed",
     "unsloth_version",
     "use_cache",
+];
+
+/// Keys of a multimodal config that count for its language model where that does not say otherwise.
+const INHERITED: &[&str] = &["tie_word_embeddings", "model_type"];
+
+/// Keys of a multimodal config that describe what is around its language model.
+const AROUND: &[&str] = &[
+    "audio_config",
+    "audio_token_id",
+    "boa_token_id",
+    "boi_token_id",
+    "eoa_token_id",
+    "eoa_token_index",
+    "eoi_token_id",
+    "image_seq_length",
+    "image_token_id",
+    "image_token_index",
+    "language_model_only",
+    "out_hidden_size",
+    "projector_hidden_act",
+    "projector_hidden_size",
+    "video_token_id",
+    "vision_config",
+    "vision_end_token_id",
+    "vision_soft_tokens_per_image",
+    "vision_start_token_id",
 ];
 
 /// A JSON object read by key, with the path for messages.
@@ -59,6 +88,27 @@ impl Config {
             Value::Object(map) => Ok(Self::from_map(map)),
             other => Err(ModelError::NotJson { reason: format!("found {}", kind(&other)) }),
         }
+    }
+
+    /// The part of a multimodal checkpoint's config that describes its language model, under the architecture of the
+    /// whole; a plain config as it is.
+    pub(crate) fn language_model(self) -> Result<Self, ModelError> {
+        let Some(Value::Object(text)) = self.map.get("text_config") else {
+            return Ok(self);
+        };
+        let mut text = text.clone();
+        for (key, value) in &self.map {
+            if INHERITED.contains(&key.as_str()) {
+                text.entry(key.clone()).or_insert(value.clone());
+            } else if key == "architectures" {
+                text.insert(key.clone(), value.clone());
+            } else if key != "text_config" && ![INERT, AROUND].concat().contains(&key.as_str()) && !says_nothing(value)
+            {
+                let family = "multimodal".to_owned();
+                return Err(ModelError::UnreadKey { key: key.clone(), found: value.to_string(), family });
+            }
+        }
+        Ok(Self::from_map(text))
     }
 
     pub(crate) fn from_map(map: Map<String, Value>) -> Self {
@@ -99,9 +149,18 @@ impl Config {
         let Some(value) = self.get(key) else {
             return Ok(None);
         };
-        match value.as_u64() {
-            Some(n) if n > 0 && n <= u32::MAX as u64 => Ok(Some(n as usize)),
-            _ => Err(self.bad(key, "a positive integer below 2^32", value)),
+        match size_of(value) {
+            Some(size) => Ok(Some(size)),
+            None => Err(self.bad(key, "a positive integer below 2^32", value)),
+        }
+    }
+
+    /// An optional non-negative integer.
+    pub fn opt_count(&self, key: &str) -> Result<Option<usize>, ModelError> {
+        match self.get(key).map(|value| value.as_u64().filter(|n| *n <= u32::MAX as u64).ok_or(value)) {
+            None => Ok(None),
+            Some(Ok(count)) => Ok(Some(count as usize)),
+            Some(Err(value)) => Err(self.bad(key, "an integer from 0 to 2^32", value)),
         }
     }
 
@@ -162,6 +221,40 @@ impl Config {
         }
     }
 
+    /// An optional list of booleans, one for each of `len` layers; another kind of value counts as absent.
+    pub fn flags(&self, key: &str, len: usize) -> Result<Option<Vec<bool>>, ModelError> {
+        let Some(list) = self.get(key).and_then(Value::as_array) else {
+            return Ok(None);
+        };
+        let flags: Option<Vec<bool>> = list.iter().map(Value::as_bool).collect();
+        match flags {
+            Some(flags) if flags.len() == len => Ok(Some(flags)),
+            _ => Err(self.bad(key, &format!("a list of {len} booleans, one a layer"), &Value::from(list.clone()))),
+        }
+    }
+
+    /// A positive integer for each of `len` layers: a list, or one for all.
+    pub fn sizes(&self, key: &str, len: usize) -> Result<Option<Vec<usize>>, ModelError> {
+        if let Some(value @ Value::Array(list)) = self.get(key) {
+            let sizes: Option<Vec<usize>> = list.iter().map(size_of).collect();
+            return match sizes {
+                Some(sizes) if sizes.len() == len => Ok(Some(sizes)),
+                _ => Err(self.bad(key, &format!("a list of {len} positive integers, one a layer"), value)),
+            };
+        }
+        Ok(self.opt_size(key)?.map(|size| vec![size; len]))
+    }
+
+    /// An optional list of integers below `end`.
+    pub fn indices(&self, key: &str, end: usize) -> Result<Option<Vec<usize>>, ModelError> {
+        let Some(value) = self.get(key) else {
+            return Ok(None);
+        };
+        let index = |v: &Value| v.as_u64().map(|i| i as usize).filter(|i| *i < end);
+        let list: Option<Vec<usize>> = value.as_array().and_then(|a| a.iter().map(index).collect());
+        list.map(Some).ok_or_else(|| self.bad(key, &format!("a list of integers below {end}"), value))
+    }
+
     /// An error about the value of `key`.
     pub fn bad(&self, key: &str, expected: &str, found: &Value) -> ModelError {
         let mut found = found.to_string();
@@ -187,6 +280,10 @@ impl Config {
     fn path(&self, key: &str) -> String {
         format!("{}{key}", self.prefix)
     }
+}
+
+fn size_of(value: &Value) -> Option<usize> {
+    value.as_u64().filter(|n| *n > 0 && *n <= u32::MAX as u64).map(|n| n as usize)
 }
 
 fn check_read(map: &Map<String, Value>, prefix: &str, read: &BTreeSet<String>, family: &str) -> Result<(), ModelError> {

@@ -21,5 +21,7 @@ pub use index::WeightIndex;
 pub use rope::{Pairing, Rope, RopeScaling};
 pub use source::Source;
 pub use spec::{
-    Activation, Attention, Embed, Ffn, Gated, Head, Layer, Linear, Mixer, ModelSpec, Norm, QkNorm, Qkv, Sublayer,
+    Activation, Attention, Bank, Branch, DeltaNet, Embed, Entry, Exit, Ffn, Gate, Gated, Groups, Head, HeadOrder,
+    HyperMix, IndexScore, Indexer, Latent, LatentQuery, Layer, Linear, Mixer, ModelSpec, Moe, Ngram, NgramHash, Norm,
+    NormSpan, PerLayerEmbed, PerLayerInput, QkNorm, Qkv, Router, RouterInput, Routing, Score, Shared, Sublayer,
 };

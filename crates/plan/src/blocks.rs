@@ -1,20 +1,50 @@
-//! Reference-counted blocks of cache.
+//! Reference-counted pieces of a device's memory: blocks of cache, and copies of recurrent state.
 
 /// A block of [`crate::KV_BLOCK`] positions in every layer's cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BlockId(pub u32);
 
-/// Which blocks are held, and by how many.
-#[derive(Debug)]
-pub(crate) struct Blocks {
-    holders: Vec<u32>,
-    free: Vec<BlockId>,
+/// One copy of every state that does not grow with the sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StateSlot(pub u32);
+
+/// A number that stands for a piece of memory.
+pub(crate) trait Piece: Copy {
+    fn new(index: u32) -> Self;
+    fn index(self) -> usize;
 }
 
-impl Blocks {
+impl Piece for BlockId {
+    fn new(index: u32) -> Self {
+        Self(index)
+    }
+
+    fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl Piece for StateSlot {
+    fn new(index: u32) -> Self {
+        Self(index)
+    }
+
+    fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Which pieces are held, and by how many.
+#[derive(Debug)]
+pub(crate) struct Pieces<P> {
+    holders: Vec<u32>,
+    free: Vec<P>,
+}
+
+impl<P: Piece> Pieces<P> {
     pub(crate) fn new(count: usize) -> Self {
         // Popped from the end, so that low numbers are used first and untouched memory stays untouched.
-        Self { holders: vec![0; count], free: (0..count as u32).rev().map(BlockId).collect() }
+        Self { holders: vec![0; count], free: (0..count as u32).rev().map(P::new).collect() }
     }
 
     pub(crate) fn total(&self) -> usize {
@@ -25,25 +55,25 @@ impl Blocks {
         self.free.len()
     }
 
-    pub(crate) fn take(&mut self) -> Option<BlockId> {
-        let block = self.free.pop()?;
-        self.holders[block.0 as usize] = 1;
-        Some(block)
+    pub(crate) fn take(&mut self) -> Option<P> {
+        let piece = self.free.pop()?;
+        self.holders[piece.index()] = 1;
+        Some(piece)
     }
 
-    pub(crate) fn hold(&mut self, block: BlockId) {
-        self.holders[block.0 as usize] += 1;
+    pub(crate) fn hold(&mut self, piece: P) {
+        self.holders[piece.index()] += 1;
     }
 
-    pub(crate) fn holders(&self, block: BlockId) -> usize {
-        self.holders[block.0 as usize] as usize
+    pub(crate) fn holders(&self, piece: P) -> usize {
+        self.holders[piece.index()] as usize
     }
 
-    pub(crate) fn release(&mut self, block: BlockId) {
-        let holders = &mut self.holders[block.0 as usize];
+    pub(crate) fn release(&mut self, piece: P) {
+        let holders = &mut self.holders[piece.index()];
         *holders -= 1;
         if *holders == 0 {
-            self.free.push(block);
+            self.free.push(piece);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The contract between programs and devices.
 
-use crate::blocks::BlockId;
+use crate::blocks::{BlockId, StateSlot};
 use crate::fuse::Fusion;
 use crate::program::{KV_BLOCK, Program, ProgramId};
 use crate::{ExecError, PlanError};
@@ -98,12 +98,18 @@ pub struct Limits {
     pub blocks: usize,
     /// How keys and values are stored.
     pub kv: KvTypes,
+    /// Copies of the states that do not grow, live and kept for rewinding, shared by all sequences. Models without such
+    /// states take no memory for them.
+    pub state_slots: usize,
 }
+
+/// Copies of recurrent state one sequence is given room for: the live one, one being written, and those kept.
+const STATE_SLOTS_PER_SEQUENCE: usize = 6;
 
 impl Limits {
     /// Limits for one sequence of up to `context` positions, fed `rows` at a time.
     pub fn for_context(context: usize, rows: usize, kv: KvTypes) -> Self {
-        Self { rows, wanted: 1, blocks: context.div_ceil(KV_BLOCK), kv }
+        Self { rows, wanted: 1, blocks: context.div_ceil(KV_BLOCK), kv, state_slots: STATE_SLOTS_PER_SEQUENCE }
     }
 
     /// Fails if a device cannot keep keys and values as these limits ask for.
@@ -124,10 +130,12 @@ impl Limits {
 pub struct Budget {
     /// Weights as the device keeps them.
     pub weights: u64,
-    /// All blocks of cache.
+    /// All blocks of cache and all copies of recurrent state.
     pub states: u64,
     /// Activation buffers and scratch.
     pub slots: u64,
+    /// The part of `states` that does not grow with the context.
+    pub fixed: u64,
     /// One more position of context.
     pub per_position: u64,
 }
@@ -140,7 +148,7 @@ impl Budget {
 
     /// The largest context, a multiple of [`KV_BLOCK`], whose total stays within `available`; 0 if none.
     pub fn largest_context(&self, available: u64) -> u64 {
-        let left = available.saturating_sub(self.weights + self.slots);
+        let left = available.saturating_sub(self.weights + self.slots + self.fixed);
         left / self.per_position.max(1) / KV_BLOCK as u64 * KV_BLOCK as u64
     }
 }
@@ -165,6 +173,8 @@ pub struct Batch<'a> {
 pub struct SequenceArgs<'a> {
     /// The block of positions `[KV_BLOCK · i, KV_BLOCK · (i + 1))` is `blocks[i]`.
     pub blocks: &'a [BlockId],
+    /// Where the states that do not grow are; `None` if the programs have none.
+    pub slot: Option<StateSlot>,
 }
 
 /// Where a run's results go.
@@ -174,13 +184,28 @@ pub struct Outputs<'a> {
     pub logits: &'a mut [LogitValue],
 }
 
-/// A block's whole content, in every layer, to be copied.
+/// A change of state outside a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StateCopy {
-    /// Source.
-    pub from: BlockId,
-    /// Destination.
-    pub to: BlockId,
+pub enum StateCopy {
+    /// A block's whole content, in every layer.
+    Block {
+        /// Source.
+        from: BlockId,
+        /// Destination.
+        to: BlockId,
+    },
+    /// Every state that does not grow.
+    Slot {
+        /// Source.
+        from: StateSlot,
+        /// Destination.
+        to: StateSlot,
+    },
+    /// Every state that does not grow, back to zeros.
+    Clear {
+        /// Which.
+        slot: StateSlot,
+    },
 }
 
 /// Turns programs into something it can replay; never sees a family.
@@ -203,13 +228,16 @@ pub trait Exec {
     /// What was compiled for.
     fn limits(&self) -> &Limits;
 
+    /// Whether any program has states that do not grow, so that every sequence needs a [`StateSlot`].
+    fn has_fixed_states(&self) -> bool;
+
     /// Values in a row of logits of a program.
     fn vocab(&self, program: ProgramId) -> usize;
 
-    /// Runs a batch; on an error the cached states that other rows can see are unchanged.
+    /// Runs a batch; on an error the states that sequences can see are unchanged.
     fn run(&mut self, program: ProgramId, batch: &Batch<'_>, outputs: &mut Outputs<'_>) -> Result<(), ExecError>;
 
-    /// Copies blocks of cache, in order.
+    /// Copies and clears states, in order.
     fn copy_states(&mut self, copies: &[StateCopy]) -> Result<(), ExecError>;
 }
 

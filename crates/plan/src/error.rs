@@ -22,6 +22,27 @@ pub enum PlanError {
         /// What the file holds.
         found: Vec<usize>,
     },
+    /// Tensors do not fit the expression that combines them.
+    #[error("{name}: expected {expected}, found {found:?}; the checkpoint does not fit its config")]
+    BadSource {
+        /// The expression.
+        name: String,
+        /// What it needs.
+        expected: String,
+        /// Rows and columns it was given.
+        found: Vec<usize>,
+    },
+    /// A layer shares keys and values with one that has none.
+    #[error("layer {layer} shares the keys and values of layer {wanted}, which stores none before it")]
+    NoSharedCache {
+        /// The layer.
+        layer: usize,
+        /// Whose keys and values it wants.
+        wanted: usize,
+    },
+    /// A sum without anything to add.
+    #[error("a feed-forward part is a sum of no branches")]
+    NoBranches,
     /// The device has no kernel for a tensor's type.
     #[error(
         "tensor `{name}` is stored as {dtype}, which {device} cannot compute with; convert the model to one of {known}"
@@ -94,6 +115,12 @@ pub enum ExecError {
         total: usize,
         /// Positions in a block.
         block: usize,
+    },
+    /// No copy of the recurrent state is free.
+    #[error("all {total} copies of the model's recurrent state are in use; close a sequence or release a snapshot")]
+    StateSlotsFull {
+        /// Copies in all.
+        total: usize,
     },
     /// A sequence that is closed, was never opened, or appears twice in one batch.
     #[error("sequence {sequence:?} is not open, or was named twice in one batch")]

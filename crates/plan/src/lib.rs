@@ -19,14 +19,14 @@ mod slots;
 mod source;
 mod step;
 
-pub use blocks::BlockId;
+pub use blocks::{BlockId, StateSlot};
 pub use device::{Batch, Budget, Caps, Device, Exec, KvType, KvTypes, Limits, Outputs, SequenceArgs, StateCopy};
 pub use error::{ExecError, PlanError};
 pub use fuse::{Fusion, fuse};
 pub use lower::{lower, lower_for};
-pub use program::{KV_BLOCK, KvSpec, Program, ProgramId, Rows, SlotSpec, WeightRole, WeightUse};
+pub use program::{KV_BLOCK, KvSpec, Program, ProgramId, Rows, SlotSpec, StateSpec, WeightRole, WeightUse};
 pub use scripted::{Fault, Script, ScriptedExec};
 pub use sequences::{Feed, SequenceId, Sequences, Snapshot, Want};
 pub use slots::assign_slots;
-pub use source::{check, values};
-pub use step::{Part, RopeId, Slot, StateId, Step, WeightId};
+pub use source::{bank, check, stored, values};
+pub use step::{BankWeights, BlockScore, DeltaShape, Part, RopeId, Select, Slot, StateId, Step, WeightId};

@@ -31,6 +31,10 @@ impl Line<'_> {
         self.0.weight(id).source.to_string()
     }
 
+    fn maybe(&self, id: Option<WeightId>) -> String {
+        id.map_or_else(|| "1".to_owned(), |id| self.weight(id))
+    }
+
     fn part(&self, part: &Part) -> String {
         let bias = part.bias.map_or(String::new(), |b| format!(" + {}", self.weight(b)));
         format!("{}{bias}", self.weight(part.weight))
@@ -44,28 +48,94 @@ impl fmt::Display for Line<'_> {
                 write!(f, "embed      s{} = {scale} · {}[token]", to.0, self.weight(*table))
             }
             Step::Norm { x, weight, eps, to } => {
-                write!(f, "norm       s{} = rms(s{}, {}, {eps:e})", to.0, x.0, self.weight(*weight))
+                write!(f, "norm       s{} = rms(s{}, {}, {eps:e})", to.0, x.0, self.maybe(*weight))
             }
             Step::Linear { x, part } => write!(f, "linear     s{} = s{} · {}", part.to.0, x.0, self.part(part)),
             Step::HeadNorm { x, weight, heads, eps } => {
-                write!(f, "head_norm  s{} = rms({heads} heads, {}, {eps:e})", x.0, self.weight(*weight))
+                write!(f, "head_norm  s{} = rms({heads} heads, {}, {eps:e})", x.0, self.maybe(*weight))
             }
             Step::Rope { x, heads, rope } => {
                 write!(f, "rope       s{} = r{}({heads} heads)", x.0, rope.0)
             }
             Step::Append { k, v, state } => {
-                write!(f, "append     kv{} ← s{}, s{}", state.0, k.0, v.0)
+                let v = v.map_or(String::new(), |v| format!(", s{}", v.0));
+                write!(f, "append     state{} ← s{}{v}", state.0, k.0)
             }
-            Step::Attend { q, state, heads, scale, window, to } => {
+            Step::Attend { q, state, heads, scale, window, sinks, select, to } => {
                 let window = window.map_or(String::new(), |w| format!(", window {w}"));
+                let sinks = sinks.map_or(String::new(), |s| format!(", sinks {}", self.weight(s)));
+                let select =
+                    select.map_or(String::new(), |s| format!(", blocks of {} chosen in s{}", s.block, s.chosen.0));
                 write!(
                     f,
-                    "attend     s{} = attend(s{}, kv{}, {heads} heads, scale {scale}{window})",
+                    "attend     s{} = attend(s{}, state{}, {heads} heads, scale {scale}{window}{sinks}{select})",
                     to.0, q.0, state.0
                 )
             }
             Step::GatedAct { gate, up, activation, to } => {
                 write!(f, "gated_act  s{} = {activation:?}(s{}) · s{}", to.0, gate.0, up.0)
+            }
+            Step::HeadLinear { x, weight, heads, to } => {
+                write!(f, "head_linear s{} = s{} · {} ({heads} heads)", to.0, x.0, self.weight(*weight))
+            }
+            Step::HeadConcat { a, b, heads, to } => {
+                write!(f, "head_concat s{} = [s{} | s{}] ({heads} heads)", to.0, a.0, b.0)
+            }
+            Step::TakeColumns { x, first, to } => write!(f, "columns    s{} = s{} from {first}", to.0, x.0),
+            Step::Repeat { x, to } => write!(f, "repeat     s{} = s{} …", to.0, x.0),
+            Step::IndexSelect { q, state, heads, block, score, to } => write!(
+                f,
+                "select     s{} = blocks of {block} by {score:?} of s{} ({heads} heads), state{}",
+                to.0, q.0, state.0
+            ),
+            Step::Conv { x, weight, dilation, state, to } => write!(
+                f,
+                "conv       s{} = silu(conv(s{}, {}, dilation {dilation})), state{}",
+                to.0,
+                x.0,
+                self.weight(*weight),
+                state.0
+            ),
+            Step::Delta { qkv, beta, decay, shape, state, to, .. } => write!(
+                f,
+                "delta      s{} = delta(s{}, beta s{}, decay s{}, {} heads), state{}",
+                to.0, qkv.0, beta.0, decay.0, shape.v_heads, state.0
+            ),
+            Step::Silu { x } => write!(f, "silu       s{}", x.0),
+            Step::MulSigmoid { x, gate } => write!(f, "mul        s{} *= sigmoid(s{})", x.0, gate.0),
+            Step::Route { logits, routing, to, .. } => {
+                write!(f, "route      s{} = {} of s{} by {:?}", to.0, routing.top_k, logits.0, routing.score)
+            }
+            Step::Experts { x, route, bank, activation, to } => write!(
+                f,
+                "experts    s{} = {activation:?}(s{} · {}, s{} · {}) · {}, route s{}",
+                to.0,
+                x.0,
+                self.weight(bank.gate),
+                x.0,
+                self.weight(bank.up),
+                self.weight(bank.down),
+                route.0
+            ),
+            Step::Scale { x, factor } => write!(f, "scale      s{} *= {factor}", x.0),
+            Step::ScaleBy { x, weight } => write!(f, "scale      s{} *= {}", x.0, self.weight(*weight)),
+            Step::Softcap { x, cap } => write!(f, "softcap    s{} = {cap} tanh(s{} / {cap})", x.0, x.0),
+            Step::HyperMix { x, gate, to } => {
+                write!(f, "hyper_mix  s{} = mean(sigmoid(s{}) · s{})", to.0, gate.0, x.0)
+            }
+            Step::HyperAdd { into, x, inject } => {
+                write!(f, "hyper_add  s{} += 2 sigmoid(s{}) · s{}", into.0, inject.0, x.0)
+            }
+            Step::NgramEmbed { table, hash, state, to } => write!(
+                f,
+                "ngram      s{} = {}[hash of {} tokens], state{}",
+                to.0,
+                self.weight(*table),
+                hash.multipliers.len(),
+                state.0
+            ),
+            Step::NgramGate { key, query, value, to } => {
+                write!(f, "ngram_gate s{} = sigmoid(s{} · s{}) · s{}", to.0, key.0, query.0, value.0)
             }
             Step::Add { into, x } => write!(f, "add        s{} += s{}", into.0, x.0),
             Step::TakeRows { x, to } => write!(f, "take_rows  s{} = wanted rows of s{}", to.0, x.0),

@@ -40,6 +40,8 @@ pub enum WeightRole {
     Matrix,
     /// A lookup table only.
     Table,
+    /// A matrix for each of several experts, one above the other.
+    Experts(usize),
 }
 
 /// One weight of a program.
@@ -53,13 +55,59 @@ pub struct WeightUse {
     pub role: WeightRole,
 }
 
+/// What a program remembers of a sequence between runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StateSpec {
+    /// Keys and values of every position, in blocks.
+    Kv(KvSpec),
+    /// The state of a recurrence.
+    Recurrent {
+        /// f32 values.
+        values: usize,
+    },
+    /// The last rows of a convolution's input, oldest first.
+    Rows {
+        /// How many.
+        rows: usize,
+        /// Values in one.
+        width: usize,
+    },
+    /// The last tokens, each as its id + 1, oldest first.
+    Tokens {
+        /// How many.
+        count: usize,
+    },
+}
+
+impl StateSpec {
+    /// The cache of keys and values, if it is one.
+    pub fn kv(&self) -> Option<&KvSpec> {
+        match self {
+            Self::Kv(kv) => Some(kv),
+            _ => None,
+        }
+    }
+
+    /// f32 values of a state that does not grow with the sequence; it starts as zeros.
+    pub fn fixed_values(&self) -> usize {
+        match *self {
+            Self::Kv(_) => 0,
+            Self::Recurrent { values } => values,
+            Self::Rows { rows, width } => rows * width,
+            Self::Tokens { count } => count,
+        }
+    }
+}
+
 /// One layer's cache of keys and values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KvSpec {
     /// Key/value heads.
     pub heads: usize,
-    /// Channels of a head.
-    pub head_dim: usize,
+    /// Channels of a key.
+    pub k_dim: usize,
+    /// Channels of a value; 0 where only keys are kept.
+    pub v_dim: usize,
     /// The layer's window, if it has one.
     pub window: Option<usize>,
 }
@@ -73,8 +121,8 @@ pub struct Program {
     pub slots: Vec<SlotSpec>,
     /// Weights, each once.
     pub weights: Vec<WeightUse>,
-    /// Caches, in order of layers.
-    pub states: Vec<KvSpec>,
+    /// What is remembered of a sequence, in order of layers.
+    pub states: Vec<StateSpec>,
     /// Rotary embeddings, each once.
     pub ropes: Vec<Rope>,
     /// Where the logits are when the steps are done, `[wanted rows, vocab]`.
@@ -89,14 +137,24 @@ impl Program {
         &self.weights[id.0 as usize]
     }
 
-    /// A cache of the program.
-    pub fn state(&self, id: StateId) -> &KvSpec {
+    /// A state of the program.
+    pub fn state(&self, id: StateId) -> &StateSpec {
         &self.states[id.0 as usize]
     }
 
     /// A slot of the program.
     pub fn slot(&self, slot: Slot) -> SlotSpec {
         self.slots[slot.0 as usize]
+    }
+
+    /// The caches of keys and values.
+    pub fn caches(&self) -> impl Iterator<Item = &KvSpec> {
+        self.states.iter().filter_map(StateSpec::kv)
+    }
+
+    /// f32 values of all states that do not grow with the sequence.
+    pub fn fixed_values(&self) -> usize {
+        self.states.iter().map(StateSpec::fixed_values).sum()
     }
 
     /// f32 values of all slots for `rows` rows of which `wanted` give outputs.

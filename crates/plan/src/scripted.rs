@@ -65,8 +65,14 @@ impl ScriptedExec {
     /// A device with room for `blocks` blocks of (imaginary) cache.
     pub fn new(script: Script, blocks: usize) -> Self {
         let rows = 1 << 20;
-        let limits = Limits { rows, wanted: rows, blocks, kv: KvTypes::both(KvType::F32) };
+        let limits = Limits { rows, wanted: rows, blocks, kv: KvTypes::both(KvType::F32), state_slots: 0 };
         Self { script, limits, clock: Duration::ZERO, runs: 0, rows: 0, answered: BTreeMap::new() }
+    }
+
+    /// Behaves like a recurrent model with `slots` copies of its state: it rewinds only to positions kept.
+    pub fn with_state_slots(mut self, slots: usize) -> Self {
+        self.limits.state_slots = slots;
+        self
     }
 
     /// Virtual time spent so far.
@@ -83,6 +89,10 @@ impl ScriptedExec {
 impl Exec for ScriptedExec {
     fn limits(&self) -> &Limits {
         &self.limits
+    }
+
+    fn has_fixed_states(&self) -> bool {
+        self.limits.state_slots > 0
     }
 
     fn vocab(&self, _: ProgramId) -> usize {
@@ -120,8 +130,10 @@ impl Exec for ScriptedExec {
 
     fn copy_states(&mut self, copies: &[StateCopy]) -> Result<(), ExecError> {
         for copy in copies {
-            if let Some(answered) = self.answered.get(&copy.from).cloned() {
-                self.answered.insert(copy.to, answered);
+            if let StateCopy::Block { from, to } = copy
+                && let Some(answered) = self.answered.get(from).cloned()
+            {
+                self.answered.insert(*to, answered);
             }
         }
         Ok(())

@@ -1,6 +1,6 @@
 //! The steps: each is the largest thing every device can be asked to do without a fusion pass.
 
-use model::Activation;
+use model::{Activation, HeadOrder, NgramHash, Routing};
 
 /// An activation buffer of `[rows, width]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -29,6 +29,88 @@ pub struct Part {
     pub to: Slot,
 }
 
+/// Which of the visible positions attention reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Select {
+    /// What [`Step::IndexSelect`] wrote.
+    pub chosen: Slot,
+    /// How many choices a row holds: the kv heads are spread evenly over them.
+    pub choices: usize,
+    /// Positions in a block.
+    pub block: usize,
+    /// Whether the positions after the last complete block are read as well.
+    pub tail: bool,
+}
+
+/// How [`Step::IndexSelect`] scores blocks.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum BlockScore {
+    /// A choice for each index head: the largest `q · k` of the visible keys; the row's own block and those before it,
+    /// `local` in all, win first.
+    LargestKey {
+        /// Blocks that always win.
+        local: usize,
+    },
+    /// One choice: `Σ over heads relu(q · k)` with `k` the mean of a complete block's keys, normed and rotated as at the
+    /// block's first position.
+    MeanKey {
+        /// `[k_dim]`; `None`: all ones.
+        norm: Option<WeightId>,
+        /// Added to the mean square.
+        eps: f32,
+        /// Rotation of the mean.
+        rope: RopeId,
+    },
+}
+
+/// The matrices of a bank of experts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BankWeights {
+    /// `[experts · inner, hidden]`.
+    pub gate: WeightId,
+    /// `[experts · inner, hidden]`.
+    pub up: WeightId,
+    /// `[experts · hidden, inner]`.
+    pub down: WeightId,
+    /// Of gate, up and down.
+    pub biases: Option<[WeightId; 3]>,
+    /// Channels inside an expert.
+    pub inner: usize,
+}
+
+/// Numbers of heads and channels of [`Step::Delta`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeltaShape {
+    /// Key (and query) heads.
+    pub k_heads: usize,
+    /// Value heads.
+    pub v_heads: usize,
+    /// Channels of a key head.
+    pub k_dim: usize,
+    /// Channels of a value head.
+    pub v_dim: usize,
+    /// Which key head a value head reads.
+    pub order: HeadOrder,
+}
+
+impl DeltaShape {
+    /// The key head that value head `head` reads.
+    pub fn key_head(&self, head: usize) -> usize {
+        match self.order {
+            HeadOrder::Grouped => head / (self.v_heads / self.k_heads),
+            HeadOrder::Tiled => head % self.k_heads,
+        }
+    }
+}
+
+/// What a step does to a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Access {
+    Read,
+    Write,
+    Update,
+}
+
 /// One operation of a [`crate::Program`]; `x`, `q`, … are read, `to` and `into` are written.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
@@ -45,8 +127,8 @@ pub enum Step {
     Norm {
         /// Input.
         x: Slot,
-        /// `[width]`.
-        weight: WeightId,
+        /// `[width]`; `None`: all ones.
+        weight: Option<WeightId>,
         /// Added to the mean square.
         eps: f32,
         /// Destination.
@@ -63,12 +145,50 @@ pub enum Step {
     HeadNorm {
         /// `[rows, heads · head_dim]`.
         x: Slot,
-        /// `[head_dim]`.
-        weight: WeightId,
+        /// `[head_dim]` for every head, or `[heads · head_dim]`; `None`: all ones.
+        weight: Option<WeightId>,
         /// How many heads.
         heads: usize,
         /// Added to the mean square.
         eps: f32,
+    },
+    /// A product of each head by a matrix of its own.
+    HeadLinear {
+        /// `[rows, heads · inputs]`.
+        x: Slot,
+        /// `[heads · outputs, inputs]`.
+        weight: WeightId,
+        /// How many heads.
+        heads: usize,
+        /// `[rows, heads · outputs]`.
+        to: Slot,
+    },
+    /// Head by head, `a` then `b`.
+    HeadConcat {
+        /// `[rows, heads · a_dim]`.
+        a: Slot,
+        /// `[rows, heads · b_dim]`.
+        b: Slot,
+        /// How many heads.
+        heads: usize,
+        /// `[rows, heads · (a_dim + b_dim)]`.
+        to: Slot,
+    },
+    /// `to` = the columns of `x` from `first` on.
+    TakeColumns {
+        /// `[rows, width]`.
+        x: Slot,
+        /// First column.
+        first: usize,
+        /// As many columns as it is wide.
+        to: Slot,
+    },
+    /// `to` = `x` side by side as often as it fits.
+    Repeat {
+        /// `[rows, width]`.
+        x: Slot,
+        /// `[rows, times · width]`.
+        to: Slot,
     },
     /// Rotation of each head by its row's position, in place.
     Rope {
@@ -81,16 +201,16 @@ pub enum Step {
     },
     /// Stores the rows' keys and values in the cache, rounded to its type.
     Append {
-        /// Keys, `[rows, kv_heads · head_dim]`.
+        /// Keys, `[rows, kv_heads · k_dim]`.
         k: Slot,
-        /// Values, `[rows, kv_heads · head_dim]`.
-        v: Slot,
+        /// Values, `[rows, kv_heads · v_dim]`; `None` where the cache holds none.
+        v: Option<Slot>,
         /// The layer's cache.
         state: StateId,
     },
     /// `to = softmax(scale · q kᵀ) v` over the *stored* keys and values a row may see.
     Attend {
-        /// Queries, `[rows, q_heads · head_dim]`.
+        /// Queries, `[rows, q_heads · k_dim]`.
         q: Slot,
         /// The layer's cache.
         state: StateId,
@@ -100,7 +220,60 @@ pub enum Step {
         scale: f32,
         /// Position p sees `(p - window, p]`; `None`: `[0, p]`.
         window: Option<usize>,
-        /// Destination, the shape of `q`.
+        /// `[q_heads]`: a logit that joins each head's softmax and has no value.
+        sinks: Option<WeightId>,
+        /// Of the visible positions, those a row reads.
+        select: Option<Select>,
+        /// Destination, `[rows, q_heads · v_dim]`.
+        to: Slot,
+    },
+    /// Chooses blocks of positions for [`Step::Attend`] by the keys of a cache of their own.
+    ///
+    /// `to` receives, for each choice, the numbers of the chosen blocks and -1 for the rest. Ties go to the lower block.
+    IndexSelect {
+        /// Rotated queries, `[rows, heads · k_dim]`.
+        q: Slot,
+        /// The index keys.
+        state: StateId,
+        /// Index query heads.
+        heads: usize,
+        /// Positions in a block.
+        block: usize,
+        /// How blocks are scored; decides how many choices there are.
+        score: BlockScore,
+        /// `[rows, choices · count]`.
+        to: Slot,
+    },
+    /// `to = silu(conv(x))`: depthwise and causal over the rows of a sequence, earlier rows being those in the state.
+    Conv {
+        /// `[rows, channels]`.
+        x: Slot,
+        /// `[kernel, channels]`, oldest row first.
+        weight: WeightId,
+        /// Rows from one tap to the next.
+        dilation: usize,
+        /// The last `(kernel - 1) · dilation` rows.
+        state: StateId,
+        /// `[rows, channels]`.
+        to: Slot,
+    },
+    /// The gated delta rule over the rows of a sequence.
+    Delta {
+        /// Queries, keys and values side by side.
+        qkv: Slot,
+        /// `[rows, v_heads]`: the sigmoid gives the strength of a write.
+        beta: Slot,
+        /// `[rows, v_heads]`: the forget gate before its bias.
+        decay: Slot,
+        /// `[v_heads]`: a negative rate.
+        a: WeightId,
+        /// `[v_heads]`.
+        dt_bias: WeightId,
+        /// Numbers of heads and channels.
+        shape: DeltaShape,
+        /// `[v_heads][k_dim][v_dim]`.
+        state: StateId,
+        /// `[rows, v_heads · v_dim]`.
         to: Slot,
     },
     /// `to = activation(gate) · up`.
@@ -112,6 +285,105 @@ pub enum Step {
         /// The nonlinearity.
         activation: Activation,
         /// Destination.
+        to: Slot,
+    },
+    /// `x = silu(x)`, in place.
+    Silu {
+        /// The values.
+        x: Slot,
+    },
+    /// `x *= sigmoid(gate)`, in place; each gate serves `width(x) / width(gate)` neighbouring channels.
+    MulSigmoid {
+        /// `[rows, width]`.
+        x: Slot,
+        /// `[rows, gates]`.
+        gate: Slot,
+    },
+    /// From router logits to chosen experts: `to` receives their numbers, then their weights, by rank.
+    Route {
+        /// `[rows, experts]`.
+        logits: Slot,
+        /// `[experts]`, added for the choice only.
+        choice_bias: Option<WeightId>,
+        /// `[experts]`, multiplies the weights.
+        expert_scale: Option<WeightId>,
+        /// The rules.
+        routing: Routing,
+        /// `[rows, 2 · top_k]`.
+        to: Slot,
+    },
+    /// `to = Σ by rank weight · down(activation(gate x, up x))` over the chosen experts.
+    Experts {
+        /// `[rows, hidden]`.
+        x: Slot,
+        /// What [`Step::Route`] wrote.
+        route: Slot,
+        /// The matrices.
+        bank: BankWeights,
+        /// The nonlinearity.
+        activation: Activation,
+        /// `[rows, hidden]`.
+        to: Slot,
+    },
+    /// `x *= factor`, in place.
+    Scale {
+        /// The values.
+        x: Slot,
+        /// The factor.
+        factor: f32,
+    },
+    /// `x *= weight[0]`, in place.
+    ScaleBy {
+        /// The values.
+        x: Slot,
+        /// `[1]`.
+        weight: WeightId,
+    },
+    /// `x = cap · tanh(x / cap)`, in place.
+    Softcap {
+        /// The values.
+        x: Slot,
+        /// The bound.
+        cap: f32,
+    },
+    /// `to = mean over streams of sigmoid(gate) · x`.
+    HyperMix {
+        /// `[rows, streams · width]`.
+        x: Slot,
+        /// The same shape.
+        gate: Slot,
+        /// `[rows, width]`.
+        to: Slot,
+    },
+    /// `into[c] += 2 sigmoid(inject[c] / streams) · x`.
+    HyperAdd {
+        /// `[rows, streams · width]`.
+        into: Slot,
+        /// `[rows, width]`.
+        x: Slot,
+        /// `[rows, streams]`.
+        inject: Slot,
+    },
+    /// `to` = the rows of a table that the hash of the last tokens names, one a head.
+    NgramEmbed {
+        /// `[rows of the table, width]`.
+        table: WeightId,
+        /// The hash.
+        hash: NgramHash,
+        /// The last tokens, each as its id + 1; 0 for none.
+        state: StateId,
+        /// `[rows, heads · width]`.
+        to: Slot,
+    },
+    /// `to[c] = sigmoid(s(key[c] · query[c] / √width)) · value`, with `s(z) = sign(z) √max(|z|, 1e-6)`.
+    NgramGate {
+        /// `[rows, streams · width]`.
+        key: Slot,
+        /// `[rows, streams · width]`.
+        query: Slot,
+        /// `[rows, width]`.
+        value: Slot,
+        /// `[rows, streams · width]`.
         to: Slot,
     },
     /// `into += x`.
@@ -178,75 +450,94 @@ impl Step {
 
     /// The slots a step reads.
     pub fn reads(&self) -> Vec<Slot> {
-        match self {
-            Step::Embed { .. } => vec![],
-            Step::Norm { x, .. } | Step::Linear { x, .. } | Step::TakeRows { x, .. } | Step::Linears { x, .. } => {
-                vec![*x]
-            }
-            Step::HeadNorm { x, .. } | Step::Rope { x, .. } => vec![*x],
-            Step::Append { k, v, .. } => vec![*k, *v],
-            Step::Attend { q, .. } => vec![*q],
-            Step::GatedAct { gate, up, .. } => vec![*gate, *up],
-            Step::Add { into, x } => vec![*into, *x],
-            Step::LinearAdd { x, into, .. } => vec![*x, *into],
-            Step::GateUpAct { x, .. } => vec![*x],
-        }
+        self.slots(|access| access != Access::Write)
     }
 
     /// The slots a step writes.
     pub fn writes(&self) -> Vec<Slot> {
-        match self {
-            Step::Embed { to, .. }
-            | Step::Norm { to, .. }
-            | Step::Attend { to, .. }
-            | Step::GatedAct { to, .. }
-            | Step::TakeRows { to, .. }
-            | Step::GateUpAct { to, .. } => vec![*to],
-            Step::Linear { part, .. } => vec![part.to],
-            Step::HeadNorm { x, .. } | Step::Rope { x, .. } => vec![*x],
-            Step::Append { .. } => vec![],
-            Step::Add { into, .. } | Step::LinearAdd { into, .. } => vec![*into],
-            Step::Linears { parts, .. } => parts.iter().map(|p| p.to).collect(),
-        }
+        self.slots(|access| access != Access::Read)
+    }
+
+    fn slots(&self, wanted: impl Fn(Access) -> bool) -> Vec<Slot> {
+        let mut slots = Vec::new();
+        self.clone().visit_slots(&mut |slot, access| {
+            if wanted(access) {
+                slots.push(*slot);
+            }
+        });
+        slots
     }
 
     /// Applies `f` to every slot the step names.
     pub(crate) fn map_slots(&mut self, f: &mut dyn FnMut(&mut Slot)) {
+        self.visit_slots(&mut |slot, _| f(slot));
+    }
+
+    fn visit_slots(&mut self, f: &mut dyn FnMut(&mut Slot, Access)) {
+        use Access::{Read, Update, Write};
         match self {
-            Step::Embed { to, .. } => f(to),
-            Step::Norm { x, to, .. } | Step::TakeRows { x, to } | Step::Attend { q: x, to, .. } => {
-                f(x);
-                f(to);
+            Step::Embed { to, .. } | Step::NgramEmbed { to, .. } => f(to, Write),
+            Step::Norm { x, to, .. }
+            | Step::TakeRows { x, to }
+            | Step::HeadLinear { x, to, .. }
+            | Step::TakeColumns { x, to, .. }
+            | Step::Repeat { x, to }
+            | Step::Conv { x, to, .. }
+            | Step::IndexSelect { q: x, to, .. }
+            | Step::Route { logits: x, to, .. }
+            | Step::GateUpAct { x, to, .. } => {
+                f(x, Read);
+                f(to, Write);
             }
             Step::Linear { x, part } => {
-                f(x);
-                f(&mut part.to);
+                f(x, Read);
+                f(&mut part.to, Write);
             }
-            Step::HeadNorm { x, .. } | Step::Rope { x, .. } => f(x),
+            Step::HeadNorm { x, .. }
+            | Step::Rope { x, .. }
+            | Step::Silu { x }
+            | Step::Scale { x, .. }
+            | Step::ScaleBy { x, .. }
+            | Step::Softcap { x, .. } => f(x, Update),
+            Step::HeadConcat { a, b, to, .. }
+            | Step::GatedAct { gate: a, up: b, to, .. }
+            | Step::HyperMix { x: a, gate: b, to }
+            | Step::Experts { x: a, route: b, to, .. } => {
+                f(a, Read);
+                f(b, Read);
+                f(to, Write);
+            }
             Step::Append { k, v, .. } => {
-                f(k);
-                f(v);
+                f(k, Read);
+                v.iter_mut().for_each(|v| f(v, Read));
             }
-            Step::GatedAct { gate, up, to, .. } => {
-                f(gate);
-                f(up);
-                f(to);
+            Step::Attend { q, select, to, .. } => {
+                f(q, Read);
+                select.iter_mut().for_each(|s| f(&mut s.chosen, Read));
+                f(to, Write);
             }
-            Step::Add { into, x } => {
-                f(into);
-                f(x);
+            Step::Delta { qkv: a, beta: b, decay: c, to, .. } | Step::NgramGate { key: a, query: b, value: c, to } => {
+                f(a, Read);
+                f(b, Read);
+                f(c, Read);
+                f(to, Write);
+            }
+            Step::MulSigmoid { x, gate } => {
+                f(gate, Read);
+                f(x, Update);
+            }
+            Step::HyperAdd { into, x, inject } => {
+                f(x, Read);
+                f(inject, Read);
+                f(into, Update);
+            }
+            Step::Add { into, x } | Step::LinearAdd { x, into, .. } => {
+                f(x, Read);
+                f(into, Update);
             }
             Step::Linears { x, parts } => {
-                f(x);
-                parts.iter_mut().for_each(|p| f(&mut p.to));
-            }
-            Step::LinearAdd { x, into, .. } => {
-                f(x);
-                f(into);
-            }
-            Step::GateUpAct { x, to, .. } => {
-                f(x);
-                f(to);
+                f(x, Read);
+                parts.iter_mut().for_each(|p| f(&mut p.to, Write));
             }
         }
     }

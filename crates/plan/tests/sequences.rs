@@ -30,7 +30,7 @@ fn injected(what: &str) -> ExecError {
 
 impl Recorder {
     fn new(blocks: usize) -> Self {
-        let limits = Limits { rows: 1000, wanted: 1000, blocks, kv: KvTypes::both(KvType::F32) };
+        let limits = Limits { rows: 1000, wanted: 1000, blocks, kv: KvTypes::both(KvType::F32), state_slots: 0 };
         Self { limits, cache: vec![[None; KV_BLOCK]; blocks], fail_after: Cell::new(None), fail_copy: Cell::new(false) }
     }
 
@@ -52,6 +52,10 @@ fn digest(entries: impl Iterator<Item = Option<(u32, u32)>>) -> [f32; VOCAB] {
 impl Exec for Recorder {
     fn limits(&self) -> &Limits {
         &self.limits
+    }
+
+    fn has_fixed_states(&self) -> bool {
+        false
     }
 
     fn vocab(&self, _: ProgramId) -> usize {
@@ -84,7 +88,10 @@ impl Exec for Recorder {
             return Err(injected("a copy that failed"));
         }
         for copy in copies {
-            self.cache[copy.to.0 as usize] = self.cache[copy.from.0 as usize];
+            let StateCopy::Block { from, to } = copy else {
+                unreachable!("there are no other states");
+            };
+            self.cache[to.0 as usize] = self.cache[from.0 as usize];
         }
         Ok(())
     }

@@ -65,8 +65,7 @@ impl ModelFiles {
     fn from_gguf(path: &Path, file: &GgufFile) -> Result<Self, RuntimeError> {
         let metadata = file.metadata();
         let arch = metadata.str("general.architecture").unwrap_or_default();
-        let named = file.weights().iter().map(|t| t.renamed(names::canonical_of_gguf(arch, t.name())));
-        let weights: Weights = named.collect();
+        let weights = names::canonical(Some(arch), file.weights());
         let index = WeightIndex::of(&weights);
         let checkpoint = Checkpoint::from_gguf(metadata, index)?;
         Self::new(path, checkpoint, weights, TextSource::Gguf(Box::new(metadata.clone())))
@@ -75,7 +74,7 @@ impl ModelFiles {
     fn from_safetensors(path: &Path, folder: &Path, file: &SafetensorsFile) -> Result<Self, RuntimeError> {
         let config = folder.join("config.json");
         let text = std::fs::read(&config).map_err(|source| RuntimeError::Read { path: config, source })?;
-        let weights = file.weights().clone();
+        let weights = names::canonical(None, file.weights());
         let checkpoint = Checkpoint::from_config(Config::from_json(&text)?, WeightIndex::of(&weights))?;
         Self::new(path, checkpoint, weights, TextSource::Folder(folder.to_owned()))
     }

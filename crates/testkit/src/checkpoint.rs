@@ -1,5 +1,6 @@
 //! Opens checkpoints without a tokenizer or a runtime: their description and their tensors under canonical names.
 
+use crate::parts::with_whole;
 use model::{Checkpoint, Config, ModelSpec, WeightIndex, build, names};
 use std::ffi::OsStr;
 use std::path::Path;
@@ -14,18 +15,18 @@ use weights::safetensors::SafetensorsFile;
 pub fn checkpoint(path: &Path) -> (Checkpoint, Weights) {
     let fail = |error: &dyn std::fmt::Display| -> ! { panic!("{}: {error}", path.display()) };
     if path.extension() == Some(OsStr::new("gguf")) {
-        let file = GgufFile::open(path).unwrap_or_else(|e| fail(&e));
+        let file = with_whole(path, GgufFile::open).unwrap_or_else(|e| fail(&e));
         let arch = file.metadata().str("general.architecture").unwrap_or_default();
-        let named = file.weights().iter().map(|t| t.renamed(names::canonical_of_gguf(arch, t.name())));
-        let weights: Weights = named.collect();
+        let weights = names::canonical(Some(arch), file.weights());
         let checkpoint = Checkpoint::from_gguf(file.metadata(), WeightIndex::of(&weights));
         return (checkpoint.unwrap_or_else(|e| fail(&e)), weights);
     }
     let file = SafetensorsFile::open(path).unwrap_or_else(|e| fail(&e));
     let text = std::fs::read(path.with_file_name("config.json")).unwrap_or_else(|e| fail(&e));
     let config = Config::from_json(&text).unwrap_or_else(|e| fail(&e));
-    let checkpoint = Checkpoint::from_config(config, WeightIndex::of(file.weights()));
-    (checkpoint.unwrap_or_else(|e| fail(&e)), file.weights().clone())
+    let weights = names::canonical(None, file.weights());
+    let checkpoint = Checkpoint::from_config(config, WeightIndex::of(&weights));
+    (checkpoint.unwrap_or_else(|e| fail(&e)), weights)
 }
 
 /// A model ready to be lowered.

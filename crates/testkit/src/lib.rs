@@ -10,6 +10,7 @@
 
 mod checkpoint;
 mod golden;
+mod parts;
 mod random;
 mod real;
 mod recorded;

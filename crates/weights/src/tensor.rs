@@ -19,12 +19,17 @@ pub struct Tensor {
 #[derive(Clone)]
 enum Storage {
     Mapped { map: Arc<Map>, range: Range<usize> },
-    Owned(Arc<Vec<u8>>),
+    Owned { bytes: Arc<Vec<u8>>, range: Range<usize> },
 }
 
 /// Elements of a shape (1 for a scalar); `None` on overflow. Every leading product is checked too.
 pub(crate) fn element_count(shape: &[usize]) -> Option<usize> {
     shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d))
+}
+
+fn owned(bytes: Vec<u8>) -> Storage {
+    let range = 0..bytes.len();
+    Storage::Owned { bytes: Arc::new(bytes), range }
 }
 
 impl Tensor {
@@ -63,7 +68,7 @@ impl Tensor {
             let expected = format!("{needed} for {dtype} {shape:?}");
             return Err(misfit("bytes", expected, bytes.len().to_string()));
         }
-        Ok(Self { name: name.into(), dtype, shape: shape.into(), elements, storage: Storage::Owned(Arc::new(bytes)) })
+        Ok(Self { name: name.into(), dtype, shape: shape.into(), elements, storage: owned(bytes) })
     }
 
     /// An `F32` tensor that owns a copy of `values`.
@@ -99,7 +104,7 @@ impl Tensor {
     pub fn bytes(&self) -> &[u8] {
         match &self.storage {
             Storage::Mapped { map, range } => &map.bytes()[range.clone()],
-            Storage::Owned(bytes) => bytes,
+            Storage::Owned { bytes, range } => &bytes[range.clone()],
         }
     }
 
@@ -112,6 +117,36 @@ impl Tensor {
     /// The last dimension; 1 for a scalar.
     pub fn cols(&self) -> usize {
         self.shape.last().copied().unwrap_or(1)
+    }
+
+    /// Some neighbouring rows as a matrix of their own; copies nothing.
+    pub fn row_range(&self, rows: Range<usize>) -> Result<Self, WeightsError> {
+        let stride = self.dtype.bytes_for(self.cols()).filter(|_| rows.start <= rows.end && rows.end <= self.rows());
+        let Some(stride) = stride else {
+            return Err(WeightsError::Argument {
+                tensor: self.name().into(),
+                field: "rows",
+                expected: format!("a range within {} rows of whole blocks", self.rows()),
+                found: format!("{rows:?}"),
+            });
+        };
+        let bytes = rows.start * stride..rows.end * stride;
+        let storage = match &self.storage {
+            Storage::Mapped { map, range } => {
+                Storage::Mapped { map: map.clone(), range: range.start + bytes.start..range.start + bytes.end }
+            }
+            Storage::Owned { bytes: owned, range } => {
+                Storage::Owned { bytes: owned.clone(), range: range.start + bytes.start..range.start + bytes.end }
+            }
+        };
+        let shape = [rows.len(), self.cols()];
+        Ok(Self {
+            name: self.name.clone(),
+            dtype: self.dtype,
+            shape: shape.into(),
+            elements: shape[0] * shape[1],
+            storage,
+        })
     }
 
     /// The same data under another name.

@@ -8,17 +8,16 @@
 use super::attention::{KEYS, Stored, add_weighted, scores};
 use super::math::exp;
 use crate::isa::{Isa, Kernel, Widen};
-use std::ops::Range;
 
 /// One head's block of cache.
 #[derive(Clone, Copy, Debug)]
 pub struct Block<'a> {
-    /// `[head_dim][KEYS]`.
+    /// `[k_dim][KEYS]`.
     pub keys: Stored<'a>,
-    /// `[KEYS][head_dim]`.
+    /// `[KEYS][v_dim]`.
     pub values: Stored<'a>,
-    /// Channels of a head.
-    pub head_dim: usize,
+    /// Channels of a value.
+    pub v_dim: usize,
 }
 
 /// What some blocks contribute to one query head, beside its output.
@@ -31,32 +30,32 @@ pub struct Extent {
     pub sum: f32,
 }
 
-/// The contribution of a block to the query heads `q`, `[heads, head_dim]`.
+/// The contribution of a block to the query heads `q`, `[heads, k_dim]`.
 ///
-/// `visible` are the places in the block the query sees, at least one. `weights` is scratch of `[heads, KEYS]`;
-/// `extents` receives one entry a head and `output`, `[heads, head_dim]`, the weighted values.
+/// `visible` has a bit for each place in the block the query sees, at least one. `weights` is scratch of `[heads, KEYS]`;
+/// `extents` receives one entry a head and `output`, `[heads, v_dim]`, the weighted values.
 pub fn contribution(
     isa: Isa,
     (q, scale): (&[f32], f32),
     block: Block<'_>,
-    visible: Range<usize>,
+    visible: u32,
     weights: &mut [f32],
     (extents, output): (&mut [Extent], &mut [f32]),
 ) {
     scores(isa, q, block.keys, weights);
     for (weights, extent) in weights.as_chunks_mut::<KEYS>().0.iter_mut().zip(extents) {
-        *extent = isa.run(Softmax { weights, scale, visible: visible.clone() });
+        *extent = isa.run(Softmax { weights, scale, visible });
     }
     output.fill(0.0);
-    let values = block.values.first(visible.end * block.head_dim);
-    add_weighted(isa, weights, values, block.head_dim, output);
+    let end = (u32::BITS - visible.leading_zeros()) as usize;
+    add_weighted(isa, weights, block.values.first(end * block.v_dim), block.v_dim, output);
 }
 
 /// Turns scores into weights; places outside `visible` get 0.
 struct Softmax<'a> {
     weights: &'a mut [f32; KEYS],
     scale: f32,
-    visible: Range<usize>,
+    visible: u32,
 }
 
 impl Kernel for Softmax<'_> {
@@ -66,7 +65,7 @@ impl Kernel for Softmax<'_> {
     fn run<W: Widen>(self, _: W) -> Extent {
         let mut max = f32::NEG_INFINITY;
         for (place, w) in self.weights.iter_mut().enumerate() {
-            let seen = place >= self.visible.start && place < self.visible.end;
+            let seen = self.visible >> place & 1 == 1;
             *w = if seen { *w * self.scale } else { f32::NEG_INFINITY };
             max = if *w > max { *w } else { max };
         }
@@ -96,4 +95,17 @@ pub fn merge(isa: Isa, into: (&mut Extent, &mut [f32]), extent: Extent, output: 
         }
     }
     isa.run(Merge(into.0, into.1, extent, output));
+}
+
+/// Turns a head's weighted values into their average, with `sink` a logit that joins the softmax and has no value.
+pub fn finish(out: &mut [f32], state: Extent, sink: Option<f32>) {
+    let scale = match sink {
+        None => 1.0 / state.sum,
+        Some(sink) => {
+            let max = if sink > state.max { sink } else { state.max };
+            let shrink = exp(state.max - max);
+            shrink / shrink.mul_add(state.sum, exp(sink - max))
+        }
+    };
+    out.iter_mut().for_each(|x| *x *= scale);
 }

@@ -224,6 +224,19 @@ pub fn gelu_erf_mul(isa: Isa, gate: &[f32], up: &[f32], out: &mut [f32]) {
     zip(isa, gate, up, out, |gate, up| gelu_erf(gate) * up);
 }
 
+/// `out = (u + 1) · g · sigmoid(alpha · g)` with `g = min(gate, limit)` and `u = clamp(up, ±limit)`.
+///
+/// # Panics
+/// If the lengths differ.
+pub fn clamped_mul(isa: Isa, [limit, alpha]: [f32; 2], gate: &[f32], up: &[f32], out: &mut [f32]) {
+    zip(isa, gate, up, out, |gate, up| {
+        let g = if gate > limit { limit } else { gate };
+        let u = if up > limit { limit } else { up };
+        let u = if u < -limit { -limit } else { u };
+        (u + 1.0) * (g * sigmoid(alpha * g))
+    });
+}
+
 /// `x = x + y`.
 ///
 /// # Panics

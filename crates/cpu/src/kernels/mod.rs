@@ -6,6 +6,9 @@
 pub mod activation;
 pub mod attend;
 pub mod attention;
+pub mod conv;
+pub mod delta;
+pub mod hyper;
 pub mod math;
 pub mod matmul;
 pub mod rope;

@@ -2,13 +2,13 @@
 
 use model::Pairing;
 
-/// Fills `to` with (cos, sin) of every position's angles, `[rows, frequencies]`.
-pub fn angles(positions: &[u32], frequencies: &[f32], to: &mut Vec<[f32; 2]>) {
+/// Fills `to` with (cos, sin) of every position's angles times `amplitude`, `[rows, frequencies]`.
+pub fn angles(positions: &[u32], frequencies: &[f32], amplitude: f32, to: &mut Vec<[f32; 2]>) {
     to.clear();
     for position in positions {
         to.extend(frequencies.iter().map(|f| {
             let (sin, cos) = (*position as f32 * f).sin_cos();
-            [cos, sin]
+            [cos * amplitude, sin * amplitude]
         }));
     }
 }

@@ -1,4 +1,4 @@
-//! Llama 2/3, SmolLM2, TinyLlama; Mistral is the same with a window on every layer.
+//! Llama 2/3, SmolLM2, TinyLlama; Mistral is the same with a window on every layer, Mixtral with experts.
 //!
 //! ```text
 //! h      = embed[id]
@@ -8,13 +8,15 @@
 //!   h   += softmax(rope(q)·rope(k)ᵀ / √head_dim)·v · Wo
 //!   x    = rms(h, post_attention_layernorm)
 //!   h   += down(silu(gate x) · up x)
+//!   h   += Σ_e p_e · w2_e(silu(w1_e x) · w3_e x)   // Mixtral: p = softmax(gate x), its top k renormalised
 //! logits = head(rms(h, norm))                      // head = embed when tied
 //! ```
 //! GGUF files of architecture `llama` hold q and k rows permuted for interleaved pairs, and the Llama 3.1
 //! frequency divisors as `rope_freqs.weight`. They cannot express Mistral's window.
 
-use super::{Checkpoint, Container};
-use crate::{Activation, Layer, Mixer, ModelError, ModelSpec, Pairing, RopeScaling, Sublayer};
+use super::experts::{BankDims, PROJECTIONS};
+use super::{Checkpoint, Dims};
+use crate::{Activation, Ffn, Layer, Mixer, ModelError, ModelSpec, Moe, Pairing, RopeScaling};
 
 const ROPE_FREQS: &str = "rope_freqs.weight";
 
@@ -29,7 +31,7 @@ pub(super) fn build(checkpoint: &Checkpoint) -> Result<ModelSpec, ModelError> {
     let mut notes = Vec::new();
     let used = c.flag("use_sliding_window")?.unwrap_or(true);
     let window = c.opt_size("sliding_window")?.filter(|_| used);
-    if checkpoint.container == Container::Gguf {
+    if checkpoint.is_gguf() {
         rope.pairing = Pairing::Interleaved;
         if checkpoint.index.contains(ROPE_FREQS) {
             rope.scaling = RopeScaling::Divisors(checkpoint.shaped(ROPE_FREQS, &[rope.rotary_dim / 2])?);
@@ -43,32 +45,31 @@ pub(super) fn build(checkpoint: &Checkpoint) -> Result<ModelSpec, ModelError> {
             );
         }
     }
+    let experts = checkpoint.expert_counts()?;
     let layers = (0..d.layers).map(|i| {
         let at = format!("model.layers.{i}");
+        let norm = |name| checkpoint.norm(&format!("{at}.{name}"), d.hidden, d.eps);
         let mut attention = checkpoint.attention(&format!("{at}.self_attn"), &d, rope.clone())?;
         attention.window = window;
-        Ok(Layer {
-            mixer: Sublayer {
-                entry: checkpoint.norm(&format!("{at}.input_layernorm"), d.hidden, d.eps)?,
-                op: Mixer::Attention(attention),
-                post: None,
-            },
-            ffn: Sublayer {
-                entry: checkpoint.norm(&format!("{at}.post_attention_layernorm"), d.hidden, d.eps)?,
-                op: checkpoint.gated(&format!("{at}.mlp"), &d, Activation::Silu)?,
-                post: None,
-            },
-        })
+        let ffn = match experts {
+            Some(counts) => moe(checkpoint, &at, &d, counts)?,
+            None => checkpoint.mlp(&format!("{at}.mlp"), &d, Activation::Silu)?,
+        };
+        let mixer = Mixer::Attention(Box::new(attention));
+        Ok(Layer::pre_norm((norm("input_layernorm")?, mixer), (norm("post_attention_layernorm")?, ffn)))
     });
-    Ok(ModelSpec {
-        family: "llama",
-        vocab: d.vocab,
-        hidden: d.hidden,
-        context: d.context,
-        embed: checkpoint.embed(&d, 1.0)?,
-        layers: layers.collect::<Result<_, _>>()?,
-        exit: checkpoint.norm("model.norm", d.hidden, d.eps)?,
-        head: checkpoint.head(&d, false)?,
-        notes,
-    })
+    let layers = layers.collect::<Result<_, _>>()?;
+    Ok(ModelSpec { notes, ..checkpoint.model(&d, layers)? })
+}
+
+fn moe(checkpoint: &Checkpoint, at: &str, d: &Dims, (experts, top_k): (usize, usize)) -> Result<Ffn, ModelError> {
+    let (part, names) =
+        if checkpoint.is_gguf() { ("mlp", PROJECTIONS) } else { ("block_sparse_moe", ["w1", "w3", "w2"]) };
+    let at = format!("{at}.{part}");
+    let shape = BankDims { experts, inner: checkpoint.config.size("intermediate_size")?, hidden: d.hidden };
+    Ok(Ffn::Moe(Box::new(Moe {
+        router: checkpoint.router(&format!("{at}.gate"), d, experts, top_k)?,
+        bank: checkpoint.bank(&format!("{at}.experts"), names, shape, Activation::Silu)?,
+        shared: None,
+    })))
 }

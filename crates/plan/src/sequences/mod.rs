@@ -2,12 +2,19 @@
 //!
 //! A device stores and copies what it is told; it never decides. Prefix reuse, batching and rollback are
 //! `fork`, `rewind`, `snapshot` and `restore`.
+//!
+//! Keys and values can be forgotten from any position on. A recurrent state can only be put back to a copy: some are
+//! kept on the way, and a rewind goes to the last of them that is not too late. Holders of blocks and of copies share
+//! them; whoever writes takes one of its own first.
+
+mod recurrent;
 
 use crate::ExecError;
-use crate::blocks::{BlockId, Blocks};
+use crate::blocks::{BlockId, Pieces, StateSlot};
 use crate::device::{Batch, Exec, Outputs, SequenceArgs, StateCopy};
 use crate::program::{KV_BLOCK, ProgramId};
 use foundation::{LogitValue, TokenId};
+use recurrent::SlotMove;
 
 /// A sequence of tokens with its state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -56,21 +63,29 @@ pub struct Snapshot {
 struct State {
     blocks: Vec<BlockId>,
     position: usize,
+    /// The recurrent state at `position`; `None` at the beginning, where it is zero.
+    slot: Option<StateSlot>,
+    /// Earlier recurrent states, by ascending position.
+    kept: Vec<(usize, StateSlot)>,
+    /// Whether the last feed had several tokens: its end is a place to come back to.
+    after_many: bool,
 }
 
 /// All sequences of an [`Exec`].
 #[derive(Debug)]
 pub struct Sequences<E> {
     exec: E,
-    blocks: Blocks,
+    blocks: Pieces<BlockId>,
+    slots: Pieces<StateSlot>,
     open: Vec<Option<State>>,
 }
 
 impl<E: Exec> Sequences<E> {
     /// No sequence yet; all blocks free.
     pub fn new(exec: E) -> Self {
-        let blocks = Blocks::new(exec.limits().blocks);
-        Self { exec, blocks, open: Vec::new() }
+        let blocks = Pieces::new(exec.limits().blocks);
+        let slots = Pieces::new(if exec.has_fixed_states() { exec.limits().state_slots } else { 0 });
+        Self { exec, blocks, slots, open: Vec::new() }
     }
 
     /// The device's side.
@@ -97,8 +112,7 @@ impl<E: Exec> Sequences<E> {
 
     /// A second sequence with the same past, sharing its blocks until either writes to one.
     pub fn fork(&mut self, sequence: SequenceId) -> Result<SequenceId, ExecError> {
-        let state = self.state(sequence)?.clone();
-        state.blocks.iter().for_each(|b| self.blocks.hold(*b));
+        let state = self.share(sequence)?;
         Ok(self.insert(state))
     }
 
@@ -110,25 +124,25 @@ impl<E: Exec> Sequences<E> {
     /// Forgets everything from position `to` on; returns the position reached, the largest restorable one
     /// not above `to`.
     pub fn rewind(&mut self, sequence: SequenceId, to: usize) -> Result<usize, ExecError> {
-        let state = self.state_mut(sequence)?;
-        let to = to.min(state.position);
-        let dropped = state.blocks.split_off(to.div_ceil(KV_BLOCK).min(state.blocks.len()));
-        state.position = to;
+        let mut state = std::mem::take(self.state_mut(sequence)?);
+        self.rewind_recurrent(&mut state, to);
+        let reached = to.min(state.position);
+        let dropped = state.blocks.split_off(reached.div_ceil(KV_BLOCK).min(state.blocks.len()));
         dropped.into_iter().for_each(|b| self.blocks.release(b));
-        Ok(to)
+        state.position = reached;
+        *self.state_mut(sequence)? = state;
+        Ok(reached)
     }
 
     /// Keeps a sequence's present state for later.
     pub fn snapshot(&mut self, sequence: SequenceId) -> Result<Snapshot, ExecError> {
-        let state = self.state(sequence)?.clone();
-        state.blocks.iter().for_each(|b| self.blocks.hold(*b));
-        Ok(Snapshot { state })
+        Ok(Snapshot { state: self.share(sequence)? })
     }
 
     /// Puts a sequence back into a kept state, which stays kept.
     pub fn restore(&mut self, sequence: SequenceId, snapshot: &Snapshot) -> Result<(), ExecError> {
         self.state(sequence)?;
-        snapshot.state.blocks.iter().for_each(|b| self.blocks.hold(*b));
+        self.hold(&snapshot.state);
         let old = std::mem::replace(self.state_mut(sequence)?, snapshot.state.clone());
         self.drop_state(old);
         Ok(())
@@ -151,7 +165,7 @@ impl<E: Exec> Sequences<E> {
         }
         let args: Vec<_> = feeds
             .iter()
-            .map(|f| Ok(SequenceArgs { blocks: &state_of(&self.open, f.sequence)?.blocks }))
+            .map(|f| state_of(&self.open, f.sequence).map(|s| SequenceArgs { blocks: &s.blocks, slot: s.slot }))
             .collect::<Result<_, ExecError>>()?;
         let batch = Batch {
             tokens: &rows.tokens,
@@ -165,6 +179,7 @@ impl<E: Exec> Sequences<E> {
             let state = self.state_mut(feed.sequence)?;
             if result.is_ok() {
                 state.position += feed.tokens.len();
+                state.after_many = feed.tokens.len() > 1;
             } else {
                 let to = state.position;
                 self.rewind(feed.sequence, to)?;
@@ -187,7 +202,7 @@ impl<E: Exec> Sequences<E> {
         Ok(())
     }
 
-    /// Gives every feed blocks of its own to write to; all or none.
+    /// Gives every feed blocks and a recurrent state of its own to write to; all or none.
     fn reserve(&mut self, feeds: &[Feed<'_>]) -> Result<(), ExecError> {
         let shared = self.shared(feeds)?;
         let missing = feeds.iter().map(|feed| {
@@ -199,19 +214,27 @@ impl<E: Exec> Sequences<E> {
         if needed > free {
             return Err(ExecError::StateFull { needed, free, total: self.blocks.total(), block: KV_BLOCK });
         }
-        let copy = |(_, from): &(SequenceId, BlockId)| Some(StateCopy { from: *from, to: self.blocks.take()? });
-        let copies: Vec<StateCopy> = shared.iter().filter_map(copy).collect();
+        let moves = self.slot_moves(feeds)?;
+        let leave = |(sequence, from): (SequenceId, BlockId)| Some((sequence, from, self.blocks.take()?));
+        let leaves: Vec<_> = shared.into_iter().filter_map(leave).collect();
+        let copies = leaves.iter().map(|(_, from, to)| StateCopy::Block { from: *from, to: *to });
+        let copies: Vec<StateCopy> = copies.chain(moves.iter().map(SlotMove::copy)).collect();
         if !copies.is_empty()
             && let Err(error) = self.exec.copy_states(&copies)
         {
-            copies.iter().for_each(|copy| self.blocks.release(copy.to));
+            leaves.iter().for_each(|(.., to)| self.blocks.release(*to));
+            moves.iter().for_each(|m| self.slots.release(m.to));
             return Err(error);
         }
-        for ((sequence, _), copy) in shared.iter().zip(copies) {
-            if let Some(last) = self.state_mut(*sequence)?.blocks.last_mut() {
-                *last = copy.to;
+        for (sequence, from, to) in leaves {
+            if let Some(last) = self.state_mut(sequence)?.blocks.last_mut() {
+                *last = to;
             }
-            self.blocks.release(copy.from);
+            self.blocks.release(from);
+        }
+        for m in moves {
+            self.state_mut(m.sequence)?.slot = Some(m.to);
+            m.from.into_iter().for_each(|from| self.slots.release(from));
         }
         for (feed, missing) in feeds.iter().zip(missing) {
             let fresh: Vec<BlockId> = (0..missing).filter_map(|_| self.blocks.take()).collect();
@@ -260,8 +283,27 @@ impl<E: Exec> Sequences<E> {
         state.ok_or(ExecError::NoSuchSequence { sequence })
     }
 
+    /// Another holder of everything a sequence holds.
+    fn share(&mut self, sequence: SequenceId) -> Result<State, ExecError> {
+        let state = self.state(sequence)?.clone();
+        self.hold(&state);
+        Ok(state)
+    }
+
+    fn hold(&mut self, state: &State) {
+        state.blocks.iter().for_each(|b| self.blocks.hold(*b));
+        state.slots().for_each(|s| self.slots.hold(s));
+    }
+
     fn drop_state(&mut self, state: State) {
+        state.slots().for_each(|s| self.slots.release(s));
         state.blocks.into_iter().for_each(|b| self.blocks.release(b));
+    }
+}
+
+impl State {
+    fn slots(&self) -> impl Iterator<Item = StateSlot> {
+        self.slot.into_iter().chain(self.kept.iter().map(|(_, slot)| *slot))
     }
 }
 

@@ -1,0 +1,242 @@
+//! Runs a program on the thread pool.
+
+mod experts;
+mod linear;
+mod rows;
+mod select;
+mod state;
+
+use crate::attention::{Attend, Chosen};
+use crate::device::CpuDevice;
+use crate::isa::Isa;
+use crate::kernels::activation::Activations;
+use crate::kernels::matmul::OUTPUTS;
+use crate::kernels::rope;
+use crate::load::Stored;
+use crate::pool::{Pool, TileMut, Tiles};
+use experts::ExpertScratch;
+use model::RopeScaling;
+use plan::{
+    Batch, Exec, ExecError, KV_BLOCK, Limits, Outputs, PlanError, Program, ProgramId, Rows, Slot, StateCopy, Step,
+    WeightId, values,
+};
+use state::State;
+use weights::Weights;
+
+pub(crate) use experts::scratch_values;
+
+/// Tiles a matrix product is cut into for each thread: more even out the load, fewer cost less.
+const TILES_PER_THREAD: usize = 4;
+
+/// Rows a task of a row-wise step takes.
+const ROWS_PER_TASK: usize = 8;
+
+/// Programs on the CPU, with their weights and states.
+#[derive(Debug)]
+pub struct CpuExec {
+    programs: Vec<Compiled>,
+    limits: Limits,
+    engine: Engine,
+}
+
+#[derive(Debug)]
+struct Engine {
+    pool: Pool,
+    isa: Isa,
+}
+
+#[derive(Debug)]
+struct Compiled {
+    program: Program,
+    weights: Vec<Stored>,
+    frequencies: Vec<Vec<f32>>,
+    states: Vec<State>,
+    slots: Vec<Vec<f32>>,
+    activations: Activations,
+    experts: ExpertScratch,
+    /// (cos, sin) of each row's angles, one table a rope.
+    angles: Vec<Vec<[f32; 2]>>,
+}
+
+impl CpuExec {
+    pub(crate) fn new(
+        programs: Vec<Program>,
+        weights: &Weights,
+        limits: Limits,
+        device: CpuDevice,
+    ) -> Result<Self, PlanError> {
+        let programs =
+            programs.into_iter().map(|p| Compiled::new(p, weights, &limits)).collect::<Result<_, PlanError>>()?;
+        let engine = Engine { pool: Pool::new(device.threads()), isa: device.isa() };
+        Ok(Self { programs, limits, engine })
+    }
+}
+
+impl Compiled {
+    fn new(program: Program, weights: &Weights, limits: &Limits) -> Result<Self, PlanError> {
+        let stored = program.weights.iter().map(|w| Stored::load(w, weights)).collect::<Result<_, _>>()?;
+        let mut frequencies = Vec::new();
+        for rope in &program.ropes {
+            let divisors = match &rope.scaling {
+                RopeScaling::Divisors(source) => Some(values(source, weights)?),
+                _ => None,
+            };
+            frequencies.push(rope.frequencies(divisors.as_deref()));
+        }
+        let height = |rows| if rows == Rows::All { limits.rows } else { limits.wanted };
+        Ok(Self {
+            states: program.states.iter().map(|s| State::new(s, limits)).collect(),
+            slots: program.slots.iter().map(|s| vec![0.0; s.width * height(s.rows)]).collect(),
+            angles: vec![Vec::new(); program.ropes.len()],
+            activations: Activations::default(),
+            experts: ExpertScratch::default(),
+            weights: stored,
+            frequencies,
+            program,
+        })
+    }
+
+    fn weight(&self, id: WeightId) -> &Stored {
+        &self.weights[id.0 as usize]
+    }
+
+    fn vector(&self, id: Option<WeightId>) -> Option<&[f32]> {
+        id.map(|id| self.weight(id).vector())
+    }
+
+    fn width(&self, slot: Slot) -> usize {
+        self.program.slot(slot).width
+    }
+
+    /// The values of a slot in this run.
+    fn values(&self, slot: Slot, batch: &Batch<'_>) -> &[f32] {
+        &self.slots[slot.0 as usize][..self.len(slot, batch)]
+    }
+
+    fn len(&self, slot: Slot, batch: &Batch<'_>) -> usize {
+        let spec = self.program.slot(slot);
+        spec.width * if spec.rows == Rows::All { batch.tokens.len() } else { batch.wanted.len() }
+    }
+
+    /// Calls `f` with a slot's values while the others can be read.
+    fn write(&mut self, slot: Slot, batch: &Batch<'_>, f: impl FnOnce(&Self, &mut [f32])) {
+        let len = self.len(slot, batch);
+        let mut buffer = std::mem::take(&mut self.slots[slot.0 as usize]);
+        f(self, &mut buffer[..len]);
+        self.slots[slot.0 as usize] = buffer;
+    }
+
+    fn step(&mut self, engine: &Engine, step: &Step, batch: &Batch<'_>) {
+        match step {
+            Step::Linear { x, part } => self.linears(engine, *x, std::slice::from_ref(part), batch),
+            Step::Linears { x, parts } => self.linears(engine, *x, parts, batch),
+            Step::LinearAdd { x, part, into } => self.linear_add(engine, *x, part, *into, batch),
+            Step::GateUpAct { x, gate, up, activation, to } => {
+                self.gate_up_act(engine, *x, [gate, up], (*activation, *to), batch);
+            }
+            Step::HeadLinear { x, weight, heads, to } => self.head_linear(engine, *x, (*weight, *heads), *to, batch),
+            Step::Experts { x, route, bank, activation, to } => {
+                self.experts(engine, [*x, *route, *to], bank, *activation, batch);
+            }
+            Step::Append { k, v, state } => {
+                let mut states = std::mem::take(&mut self.states);
+                let cache = states[state.0 as usize].cache_mut();
+                let (k, v) = (self.values(*k, batch), v.map(|v| self.values(v, batch)));
+                let (k_width, v_width) = (cache.spec.heads * cache.spec.k_dim, cache.spec.heads * cache.spec.v_dim);
+                for (row, k) in k.chunks_exact(k_width).enumerate() {
+                    let position = batch.positions[row] as usize;
+                    let blocks = batch.sequences[batch.sequence[row] as usize].blocks;
+                    let v = v.map_or(&[][..], |v| &v[row * v_width..][..v_width]);
+                    cache.append(blocks[position / KV_BLOCK], position % KV_BLOCK, k, v);
+                }
+                self.states = states;
+            }
+            Step::Attend { q, state, heads, scale, window, sinks, select, to } => self.write(*to, batch, |this, to| {
+                let attend = Attend {
+                    cache: this.states[state.0 as usize].cache(),
+                    batch,
+                    heads: *heads,
+                    scale: *scale,
+                    window: *window,
+                    sinks: this.vector(*sinks),
+                    chosen: select.map(|s| Chosen::new(&s, batch.positions, this.values(s.chosen, batch))),
+                    isa: engine.isa,
+                };
+                attend.run(&engine.pool, this.values(*q, batch), to);
+            }),
+            Step::IndexSelect { q, state, heads, block, score, to } => {
+                self.select(engine, *q, (*state, *heads, *block), score, *to, batch);
+            }
+            Step::Conv { .. } | Step::Delta { .. } | Step::NgramEmbed { .. } => self.recur(engine, step, batch),
+            row_wise => self.row_wise(engine, row_wise, batch),
+        }
+    }
+}
+
+impl Engine {
+    /// Runs `task(row, values)` for each row of a buffer, on several threads when there are many.
+    fn rows(&self, buffer: &mut [f32], width: usize, task: &(dyn Fn(usize, &mut [f32]) + Sync)) {
+        if buffer.len() / width <= ROWS_PER_TASK {
+            buffer.chunks_exact_mut(width).enumerate().for_each(|(row, values)| task(row, values));
+            return;
+        }
+        self.pool.run_tiles(Tiles::rows(buffer, width, ROWS_PER_TASK), &|_, mut tile| {
+            for row in 0..tile.rows() {
+                task(tile.first_row() + row, tile.row_mut(row));
+            }
+        });
+    }
+
+    /// Runs `task` on column tiles of `[rows, width]`.
+    fn columns(&self, buffer: &mut [f32], rows: usize, task: &(dyn Fn(&mut TileMut<'_>) + Sync)) {
+        let width = buffer.len() / rows.max(1);
+        let tiles = Tiles::columns(buffer, rows, width, self.tile_width(width));
+        self.pool.run_tiles(tiles, &|_, mut tile| task(&mut tile));
+    }
+
+    /// Outputs a task of a product takes of `width`.
+    fn tile_width(&self, width: usize) -> usize {
+        width.div_ceil(self.pool.threads() * TILES_PER_THREAD).next_multiple_of(OUTPUTS).max(OUTPUTS)
+    }
+}
+
+impl Exec for CpuExec {
+    fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    fn has_fixed_states(&self) -> bool {
+        self.programs.iter().any(|p| p.program.fixed_values() > 0)
+    }
+
+    fn vocab(&self, program: ProgramId) -> usize {
+        self.programs[program.0].program.vocab
+    }
+
+    fn run(&mut self, program: ProgramId, batch: &Batch<'_>, outputs: &mut Outputs<'_>) -> Result<(), ExecError> {
+        batch.check(&self.limits, self.vocab(program), outputs.logits.len())?;
+        let compiled = &mut self.programs[program.0];
+        for ((angles, frequencies), rope) in
+            compiled.angles.iter_mut().zip(&compiled.frequencies).zip(&compiled.program.ropes)
+        {
+            rope::angles(batch.positions, frequencies, rope.amplitude(), angles);
+        }
+        let steps = std::mem::take(&mut compiled.program.steps);
+        for step in &steps {
+            if batch.wanted.is_empty() && matches!(step, Step::TakeRows { .. }) {
+                break;
+            }
+            compiled.step(&self.engine, step, batch);
+        }
+        compiled.program.steps = steps;
+        outputs.logits.copy_from_slice(compiled.values(compiled.program.logits, batch));
+        Ok(())
+    }
+
+    fn copy_states(&mut self, copies: &[StateCopy]) -> Result<(), ExecError> {
+        for state in self.programs.iter_mut().flat_map(|p| &mut p.states) {
+            copies.iter().for_each(|copy| state.copy(*copy));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,113 @@
+//! What the reference device remembers of sequences.
+
+use super::Keys;
+use crate::blocks::{BlockId, StateSlot};
+use crate::device::{Limits, StateCopy};
+use crate::program::{KV_BLOCK, KvSpec, StateSpec};
+
+/// One state of a program, for all sequences.
+#[derive(Debug)]
+pub(super) enum State {
+    /// Keys and values.
+    Kv(Cache),
+    /// Copies of a state of fixed size: how many values one has, and all of them.
+    Fixed(usize, Vec<f32>),
+}
+
+impl State {
+    pub(super) fn new(spec: &StateSpec, limits: &Limits) -> Self {
+        match spec {
+            StateSpec::Kv(kv) => Self::Kv(Cache::new(*kv, limits.blocks)),
+            fixed => Self::Fixed(fixed.fixed_values(), vec![0.0; fixed.fixed_values() * limits.state_slots]),
+        }
+    }
+
+    pub(super) fn cache(&self) -> &Cache {
+        match self {
+            Self::Kv(cache) => cache,
+            Self::Fixed(..) => unreachable!("the step was lowered with a cache"),
+        }
+    }
+
+    pub(super) fn cache_mut(&mut self) -> &mut Cache {
+        match self {
+            Self::Kv(cache) => cache,
+            Self::Fixed(..) => unreachable!("the step was lowered with a cache"),
+        }
+    }
+
+    /// One copy of a fixed state.
+    pub(super) fn fixed(&mut self, slot: Option<StateSlot>) -> &mut [f32] {
+        match (self, slot) {
+            (Self::Fixed(len, values), Some(slot)) => &mut values[slot.0 as usize * *len..][..*len],
+            _ => unreachable!("a program with fixed states is run with a slot for each sequence"),
+        }
+    }
+
+    pub(super) fn copy(&mut self, copy: StateCopy) {
+        match (self, copy) {
+            (Self::Kv(cache), StateCopy::Block { from, to }) => cache.copy(from, to),
+            (Self::Fixed(len, values), StateCopy::Slot { from, to }) => {
+                let from = from.0 as usize * *len;
+                values.copy_within(from..from + *len, to.0 as usize * *len);
+            }
+            (Self::Fixed(len, values), StateCopy::Clear { slot }) => {
+                values[slot.0 as usize * *len..][..*len].fill(0.0);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// One layer's keys and values: `[block][position in block][head][channel]`.
+#[derive(Debug)]
+pub(super) struct Cache {
+    pub(super) spec: KvSpec,
+    k: Vec<f32>,
+    v: Vec<f32>,
+}
+
+impl Cache {
+    fn new(spec: KvSpec, blocks: usize) -> Self {
+        let rows = blocks * KV_BLOCK * spec.heads;
+        Self { spec, k: vec![0.0; rows * spec.k_dim], v: vec![0.0; rows * spec.v_dim] }
+    }
+
+    /// The place of a position's first head among all heads of all positions.
+    fn place(&self, blocks: &[BlockId], position: usize) -> usize {
+        (blocks[position / KV_BLOCK].0 as usize * KV_BLOCK + position % KV_BLOCK) * self.spec.heads
+    }
+
+    pub(super) fn append(&mut self, blocks: &[BlockId], position: usize, k: &[f32], v: &[f32]) {
+        let place = self.place(blocks, position);
+        self.k[place * self.spec.k_dim..][..k.len()].copy_from_slice(k);
+        self.v[place * self.spec.v_dim..][..v.len()].copy_from_slice(v);
+    }
+
+    fn copy(&mut self, from: BlockId, to: BlockId) {
+        let rows = KV_BLOCK * self.spec.heads;
+        for (values, dim) in [(&mut self.k, self.spec.k_dim), (&mut self.v, self.spec.v_dim)] {
+            let (len, from, to) = (rows * dim, from.0 as usize, to.0 as usize);
+            values.copy_within(from * len..(from + 1) * len, to * len);
+        }
+    }
+}
+
+/// One head of a sequence's cache.
+pub(super) struct Head<'a> {
+    pub(super) cache: &'a Cache,
+    pub(super) blocks: &'a [BlockId],
+    pub(super) head: usize,
+}
+
+impl Keys for Head<'_> {
+    fn key(&self, position: usize) -> &[f32] {
+        let dim = self.cache.spec.k_dim;
+        &self.cache.k[(self.cache.place(self.blocks, position) + self.head) * dim..][..dim]
+    }
+
+    fn value(&self, position: usize) -> &[f32] {
+        let dim = self.cache.spec.v_dim;
+        &self.cache.v[(self.cache.place(self.blocks, position) + self.head) * dim..][..dim]
+    }
+}

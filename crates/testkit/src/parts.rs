@@ -1,0 +1,45 @@
+//! Golden GGUF files that hold mostly the bytes of the safetensors file beside them, kept as what they add.
+//!
+//! `model.gguf.parts`: the length of a JSON list (8 bytes, little-endian), the list, and bytes of its own. The list's
+//! entries `[source, offset, length]` are the pieces of the GGUF file in order: source 0 is the file itself, after the
+//! list; source 1 is the whole safetensors file of the same name.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// The file that stands for `gguf`.
+fn parts_of(gguf: &Path) -> PathBuf {
+    let mut name = gguf.as_os_str().to_owned();
+    name.push(".parts");
+    PathBuf::from(name)
+}
+
+/// Whether a golden file is there, whole or in parts.
+pub(crate) fn exists(path: &Path) -> bool {
+    path.exists() || parts_of(path).exists()
+}
+
+/// Calls `open` with the path of a golden file, put together in a temporary place where it is kept in parts.
+pub(crate) fn with_whole<T>(path: &Path, open: impl FnOnce(&Path) -> T) -> T {
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    if path.exists() || !parts_of(path).exists() {
+        return open(path);
+    }
+    let name = format!("turbospark-golden-{}-{}.gguf", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+    let whole = std::env::temp_dir().join(name);
+    std::fs::write(&whole, assemble(path)).unwrap_or_else(|e| panic!("{}: {e}", whole.display()));
+    let opened = open(&whole);
+    // An open mapping outlives the name; where it does not, the file stays in the temporary folder.
+    let _ = std::fs::remove_file(&whole);
+    opened
+}
+
+fn assemble(path: &Path) -> Vec<u8> {
+    let read = |path: &Path| std::fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let (parts, tensors) = (read(&parts_of(path)), read(&path.with_extension("safetensors")));
+    let (length, rest) = parts.split_first_chunk::<8>().expect("a length");
+    let (list, own) = rest.split_at(u64::from_le_bytes(*length) as usize);
+    let list: Vec<[usize; 3]> = serde_json::from_slice(list).expect("a list of pieces");
+    let piece = |[source, offset, length]: [usize; 3]| &[own, tensors.as_slice()][source][offset..][..length];
+    list.into_iter().flat_map(piece).copied().collect()
+}
