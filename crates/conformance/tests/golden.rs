@@ -8,7 +8,7 @@ use turbospark_conformance::{Driver, Failures};
 use weights::Tensor;
 
 fn logits<D: Device>(device: &D, model: &Model, expected: &Expected, kv: KvType) -> Vec<f32> {
-    let limits = Limits { rows: 72, wanted: 72, blocks: 3, kv: KvTypes::both(kv) };
+    let limits = Limits { rows: 72, wanted: 72, blocks: 3, kv: KvTypes::both(kv), state_slots: 0 };
     Driver::of_model(device, model, limits).logits(&expected.tokens, 72)
 }
 

@@ -43,7 +43,7 @@ struct Kind {
 pub(super) fn build(checkpoint: &Checkpoint) -> Result<ModelSpec, ModelError> {
     let c = &checkpoint.config;
     let kinds = kinds(checkpoint)?;
-    let d = checkpoint.dims_of(None)?;
+    let d = Dims { tied: true, ..checkpoint.dims_of(None)? };
     checkpoint.expect_activation("hidden_activation", &["gelu_pytorch_tanh"])?;
     match c.get("use_bidirectional_attention").and_then(|v| v.as_str()) {
         None | Some("vision") => {}
@@ -84,7 +84,7 @@ pub(super) fn build(checkpoint: &Checkpoint) -> Result<ModelSpec, ModelError> {
         Ok(Layer { per_layer, out_scale, ..Layer::new(mixer, ffn) })
     });
     let layers = layers.collect::<Result<_, _>>()?;
-    let mut head = checkpoint.head(&d, true)?;
+    let mut head = checkpoint.head(&d)?;
     head.softcap = c.opt_number("final_logit_softcapping")?;
     Ok(ModelSpec {
         embed: checkpoint.embed(&d, (d.hidden as f32).sqrt())?,

@@ -19,6 +19,8 @@ pub(super) struct Dims {
     pub(super) kv_heads: usize,
     pub(super) head_dim: usize,
     pub(super) eps: f32,
+    /// Whether the head is the embedding table where the config does not say.
+    pub(super) tied: bool,
 }
 
 impl Checkpoint {
@@ -62,6 +64,7 @@ impl Checkpoint {
             kv_heads,
             head_dim,
             eps: c.positive("rms_norm_eps")?,
+            tied: false,
         })
     }
 
@@ -82,7 +85,7 @@ impl Checkpoint {
             per_layer: None,
             layers,
             exit: Exit::Norm(self.norm("model.norm", d.hidden, d.eps)?),
-            head: self.head_under(d, false, embed)?,
+            head: self.head_under(d, embed)?,
             notes: Vec::new(),
         })
     }
@@ -139,13 +142,13 @@ impl Checkpoint {
         Ok(Embed { table, scale, norm: None, streams: 1 })
     }
 
-    /// `lm_head`, or the embedding table when the config ties them (`default` where it does not say).
-    pub(super) fn head(&self, d: &Dims, default: bool) -> Result<Head, ModelError> {
-        self.head_under(d, default, EMBED)
+    /// `lm_head`, or the embedding table when the config ties them.
+    pub(super) fn head(&self, d: &Dims) -> Result<Head, ModelError> {
+        self.head_under(d, EMBED)
     }
 
-    fn head_under(&self, d: &Dims, default: bool, embed: &str) -> Result<Head, ModelError> {
-        let tied = self.config.flag("tie_word_embeddings")?.unwrap_or(default);
+    fn head_under(&self, d: &Dims, embed: &str) -> Result<Head, ModelError> {
+        let tied = self.config.flag("tie_word_embeddings")?.unwrap_or(d.tied);
         let stem = if tied { embed } else { "lm_head" };
         Ok(Head { linear: self.linear(stem, d.vocab, d.hidden)?, tied, scale: 1.0, softcap: None })
     }
