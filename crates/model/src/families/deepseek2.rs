@@ -117,7 +117,8 @@ fn latent(checkpoint: &Checkpoint, at: &str, d: &Dims, h: &Heads) -> Result<Late
         (None, linear("q_proj", heads * whole, d.hidden)?)
     };
     let kv_a = linear("kv_a_proj_with_mqa", h.rank + h.pe, d.hidden)?;
-    let (k_b, v_b) = if checkpoint.index.contains(&format!("{at}.k_b_proj.weight")) {
+    let apart = ["k_b_proj", "v_b_proj"].iter().any(|name| checkpoint.index.contains(&format!("{at}.{name}.weight")));
+    let (k_b, v_b) = if apart {
         let shaped =
             |name: &str, outputs, inputs| checkpoint.shaped(&format!("{at}.{name}.weight"), &[heads, outputs, inputs]);
         (shaped("k_b_proj", h.rank, h.nope)?, shaped("v_b_proj", h.v, h.rank)?)

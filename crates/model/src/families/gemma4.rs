@@ -49,7 +49,7 @@ pub(super) fn build(checkpoint: &Checkpoint) -> Result<ModelSpec, ModelError> {
         None | Some("vision") => {}
         Some(other) => return Err(c.bad("use_bidirectional_attention", "vision or null", &other.into())),
     }
-    for known in ["attention_bias", "enable_moe_block", "attention_k_eq_v"] {
+    for known in ["attention_bias", "enable_moe_block"] {
         c.flag(known)?; // the tensors themselves decide
     }
     let window = c.size("sliding_window")?;
@@ -183,8 +183,11 @@ fn attention(checkpoint: &Checkpoint, at: &str, kind: &Kind) -> Result<Attention
         Some(layer) => (Qkv::SharedWith { q, layer }, unweighted.clone()),
         None => {
             let k = checkpoint.linear(&format!("{at}.k_proj"), kv_width, d.hidden)?;
-            let own_v = kind.sliding || checkpoint.index.contains(&format!("{at}.v_proj.weight"));
-            let v = own_v.then(|| checkpoint.linear(&format!("{at}.v_proj"), kv_width, d.hidden)).transpose()?;
+            let v_is_k = match checkpoint.config.flag("attention_k_eq_v")? {
+                Some(flag) => flag && !kind.sliding,
+                None => !kind.sliding && !checkpoint.index.contains(&format!("{at}.v_proj.weight")),
+            };
+            let v = (!v_is_k).then(|| checkpoint.linear(&format!("{at}.v_proj"), kv_width, d.hidden)).transpose()?;
             (Qkv::Split { q, k, v }, norm("k_norm")?)
         }
     };
