@@ -89,12 +89,14 @@ impl Screen {
     fn take(&mut self, progress: Progress) {
         match progress {
             Progress::Prefill { done, total } => {
+                if done >= total {
+                    self.bar.take().iter().for_each(ProgressBar::finish_and_clear);
+                    return;
+                }
+                // A prompt of one chunk is read before anyone could look.
                 let quiet = self.show.quiet;
                 let bar = self.bar.get_or_insert_with(|| progress::bar("reading the prompt", total, quiet));
                 bar.set_position(done as u64);
-                if done >= total {
-                    bar.finish_and_clear();
-                }
             }
             Progress::Token { id, delta, .. } => {
                 self.text(&delta);

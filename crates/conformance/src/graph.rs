@@ -95,12 +95,21 @@ impl Graph {
         StateId((self.program.states.len() - 1) as u16)
     }
 
-    /// Ends the program: its logits are the wanted rows of a slot.
+    /// Ends the program: its logits are the wanted rows of a slot, and zeros up to as many as there are tokens.
     pub fn finish(mut self, out: Slot) -> (Program, Weights) {
         let width = self.program.slot(out).width;
-        let to = self.slot_of(width, Rows::Wanted);
-        self.step(Step::TakeRows { x: out, to });
-        (self.program.logits, self.program.vocab) = (to, width);
+        let rows = self.slot_of(width, Rows::Wanted);
+        self.step(Step::TakeRows { x: out, to: rows });
+        (self.program.logits, self.program.vocab) = (rows, width);
+        if width < self.vocab {
+            // A product with the identity, which moves values and rounds none.
+            let identity: Vec<f32> = (0..self.vocab * width).map(|i| f32::from(i % width == i / width)).collect();
+            let shape = [self.vocab, width];
+            let weight = self.weight(Tensor::from_f32("", shape.to_vec(), &identity), shape, WeightRole::Matrix);
+            let to = self.slot_of(self.vocab, Rows::Wanted);
+            self.step(Step::Linear { x: rows, part: Part { weight, bias: None, to } });
+            (self.program.logits, self.program.vocab) = (to, self.vocab);
+        }
         (self.program, self.weights)
     }
 

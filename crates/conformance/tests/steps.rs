@@ -54,7 +54,7 @@ const VOCAB: usize = 40;
 
 impl Case {
     fn of(name: String, runs: &'static [Feeds], limit: f64, build: impl FnOnce(&mut Graph) -> Slot) -> Self {
-        let mut graph = Graph::new(name.bytes().fold(7, |seed, b| seed * 31 + b as u64 & 0xffff_ffff), VOCAB);
+        let mut graph = Graph::new(name.bytes().fold(7, |seed, b| (seed * 31 + b as u64) & 0xffff_ffff), VOCAB);
         let out = build(&mut graph);
         let (program, weights) = graph.finish(out);
         Self { name, program, weights, runs, limit }

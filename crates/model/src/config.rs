@@ -180,6 +180,19 @@ impl Config {
         }
     }
 
+    /// A required number above zero.
+    pub fn positive(&self, key: &str) -> Result<f32, ModelError> {
+        self.opt_positive(key)?.ok_or_else(|| self.missing(key))
+    }
+
+    /// An optional number above zero.
+    pub fn opt_positive(&self, key: &str) -> Result<Option<f32>, ModelError> {
+        match self.opt_number(key)? {
+            Some(x) if x <= 0.0 => Err(self.bad(key, "a number above zero", &x.into())),
+            other => Ok(other),
+        }
+    }
+
     /// An optional boolean.
     pub fn flag(&self, key: &str) -> Result<Option<bool>, ModelError> {
         let Some(value) = self.get(key) else {

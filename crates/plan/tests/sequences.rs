@@ -331,7 +331,7 @@ impl World {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn every_sequence_reads_its_own_past(blocks in 1..24usize, acts in prop::collection::vec(act(), 1..60)) {

@@ -53,6 +53,16 @@ pub enum RuntimeError {
     /// Nothing may be generated.
     #[error("the budget of new tokens is 0; allow at least one")]
     ZeroBudget,
+    /// The prompt alone fills the context.
+    #[error(
+        "the prompt has {prompt} tokens, but the context holds {context} and an answer needs at least one; shorten the prompt or raise --ctx"
+    )]
+    PromptTooLong {
+        /// Tokens of the prompt.
+        prompt: usize,
+        /// Positions of the context.
+        context: usize,
+    },
     /// Prompt and answer do not fit.
     #[error(
         "the prompt has {prompt} tokens and {new} new ones were asked for, together {total}, but the context holds {context}; shorten the prompt, lower --max-new or raise --ctx"

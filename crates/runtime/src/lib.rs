@@ -21,7 +21,7 @@ pub use config::GenerationConfig;
 pub use engine::{DeviceKind, Engine, OpenOptions, OpenReport, mebibytes, open_logits};
 pub use error::{ProducerError, RuntimeError};
 pub use machine::Machine;
-pub use perplexity::{Comparison, Perplexity, all_logits, compare, perplexity};
+pub use perplexity::{Comparison, OnWindow, Perplexity, all_logits, compare, perplexity};
 pub use producer::{LogitProducer, ScriptedLogitProducer, Want};
 pub use raw_completion::{
     Generation, Progress, RawDecodeResult, StopReason, run_raw_completion, run_raw_completion_chunked,

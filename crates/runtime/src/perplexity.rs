@@ -48,13 +48,16 @@ pub fn all_logits(
     Ok(all)
 }
 
+/// Told of every window: its number, its tokens and its logits.
+pub type OnWindow<'a> = &'a mut dyn FnMut(usize, &[TokenId], &[LogitValue]);
+
 /// Perplexity of `tokens` in windows of `context` tokens; each window's first token is given, not predicted.
 pub fn perplexity(
     producer: &mut dyn LogitProducer,
     tokens: &[TokenId],
     context: usize,
     chunk: usize,
-    on_window: &mut dyn FnMut(usize, &[TokenId], &[LogitValue]),
+    on_window: OnWindow<'_>,
 ) -> Result<Perplexity, RuntimeError> {
     let mut losses = Vec::new();
     for (index, window) in tokens.chunks(context.max(2)).enumerate() {

@@ -160,7 +160,10 @@ impl Generation<'_> {
         if prompt == 0 {
             return Err(RuntimeError::EmptyPrompt);
         }
-        let new = self.config.max_new_tokens.unwrap_or_else(|| context.saturating_sub(prompt).max(1));
+        if prompt >= context {
+            return Err(RuntimeError::PromptTooLong { prompt, context });
+        }
+        let new = self.config.max_new_tokens.unwrap_or(context - prompt);
         if new == 0 {
             return Err(RuntimeError::ZeroBudget);
         }

@@ -59,6 +59,16 @@ impl Agreement {
         self.differences.get(at).copied().unwrap_or(f64::NAN)
     }
 
+    /// Adds another model's steps.
+    pub fn add(&mut self, other: &Self) {
+        self.steps += other.steps;
+        self.clear += other.clear;
+        self.wrong += other.wrong;
+        self.same += other.same;
+        self.differences.extend_from_slice(&other.differences);
+        self.differences.sort_by(f64::total_cmp);
+    }
+
     /// What is wrong, if anything: the rule is no disagreement at clear steps, log-probabilities within 0.1 at 90 %
     /// of the steps and within 0.4 at all.
     pub fn verdict(&self) -> Result<(), String> {

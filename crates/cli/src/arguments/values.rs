@@ -37,8 +37,8 @@ pub(crate) fn bytes(text: &str) -> Result<u64, String> {
 }
 
 /// The name of a device.
-pub(crate) fn device(text: &str) -> Result<DeviceKind, RuntimeError> {
-    text.parse()
+pub(crate) fn device(text: &str) -> Result<DeviceKind, String> {
+    text.parse().map_err(|error: RuntimeError| error.to_string())
 }
 
 /// Types of cached keys and values.

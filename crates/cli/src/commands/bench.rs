@@ -23,7 +23,8 @@ use std::time::Instant;
 ///
 /// Every repetition runs all arms in turn, prompts (pp), decoding (tg) and reading a large buffer with all threads,
 /// so that they share whatever else the machine does. The first repetition warms up and does not count. Medians
-/// are printed, in tokens a second; `first_s` is the time of the first token after opening.
+/// are printed, in tokens a second; `first_s` is the time of the first token after opening. The context is as long
+/// as the longest arm needs, unless --ctx says otherwise.
 #[derive(Args, Debug)]
 pub(crate) struct Bench {
     #[command(flatten)]

@@ -18,8 +18,9 @@ use weights::safetensors::SafetensorsFile;
 
 /// Measure how well a model predicts a text.
 ///
-/// The text is cut into windows of --ctx tokens; each window's first token is given, not predicted. With --against
-/// also the mean Kullback-Leibler divergence from the reference and how often both prefer the same token.
+/// The text is cut into windows of --ctx tokens, 512 unless given; each window's first token is given, not predicted.
+/// With --against also the mean Kullback-Leibler divergence from the reference and how often both prefer the same
+/// token.
 #[derive(Args, Debug)]
 pub(crate) struct Perplexity {
     #[command(flatten)]

@@ -182,7 +182,7 @@ fn ctrl_c_keeps_the_text_so_far() {
 #[test]
 fn ctrl_c_leaves_a_json_object() {
     let desk = Desk::new();
-    let m = desk.script(r#"{"text": "ab", "repeat": true, "step_ms": 50}"#);
+    let m = desk.script(r#"{"ids": [97, 98], "repeat": true, "step_ms": 50}"#);
     let mut command = desk.spawnable();
     command.args(["run", &m, "hi", "--json"]).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().expect("it runs");

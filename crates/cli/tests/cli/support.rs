@@ -23,7 +23,9 @@ impl Desk {
     /// The program, ready for arguments; its standard input is empty and no terminal.
     pub(crate) fn turbospark(&self) -> Command {
         let mut command = Command::cargo_bin("turbospark").expect("the program was built");
-        self.settle(|name, value| drop(command.env(name, value)));
+        self.settle(|name, value| {
+            command.env(name, value);
+        });
         command.current_dir(self.path()).env_remove("HF_TOKEN");
         command
     }
@@ -31,7 +33,9 @@ impl Desk {
     /// The same, to be watched while it runs.
     pub(crate) fn spawnable(&self) -> std::process::Command {
         let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin!("turbospark"));
-        self.settle(|name, value| drop(command.env(name, value)));
+        self.settle(|name, value| {
+            command.env(name, value);
+        });
         command.current_dir(self.path());
         command
     }

@@ -31,7 +31,7 @@ pub(super) fn build(checkpoint: &Checkpoint) -> Result<ModelSpec, ModelError> {
     let window = c.size("sliding_window")?;
     let sliding = checkpoint.sliding_layers(d.layers, PATTERN)?;
     let (local, global) = ropes(checkpoint, &d)?;
-    let scalar = match c.opt_number("query_pre_attn_scalar")? {
+    let scalar = match c.opt_positive("query_pre_attn_scalar")? {
         Some(scalar) => scalar,
         None if checkpoint.is_gguf() && d.layers == LAYERS_27B => d.hidden as f32 / d.q_heads as f32,
         None => d.head_dim as f32,
@@ -75,10 +75,10 @@ fn ropes(checkpoint: &Checkpoint, d: &Dims) -> Result<(Rope, Rope), ModelError> 
     if let Some(parameters) = c.section("rope_parameters")? {
         let read = |key| -> Result<Rope, ModelError> {
             let part = parameters.section(key)?.ok_or_else(|| parameters.missing(key))?;
-            Ok(Rope { scaling: scaling(&part)?, ..plain(part.number("rope_theta")?) })
+            Ok(Rope { scaling: scaling(&part)?, ..plain(part.positive("rope_theta")?) })
         };
         return Ok((read("sliding_attention")?, read("full_attention")?));
     }
-    let local = plain(c.opt_number("rope_local_base_freq")?.unwrap_or(LOCAL_THETA));
+    let local = plain(c.opt_positive("rope_local_base_freq")?.unwrap_or(LOCAL_THETA));
     Ok((local, checkpoint.rope(d, 1_000_000.0)?))
 }

@@ -29,7 +29,8 @@ pub(super) fn build(checkpoint: &Checkpoint) -> Result<ModelSpec, ModelError> {
     }
     let mut rope = checkpoint.rope(&d, 10_000.0)?;
     let mut notes = Vec::new();
-    let window = c.opt_size("sliding_window")?;
+    let used = c.flag("use_sliding_window")?.unwrap_or(true);
+    let window = c.opt_size("sliding_window")?.filter(|_| used);
     if checkpoint.is_gguf() {
         rope.pairing = Pairing::Interleaved;
         if checkpoint.index.contains(ROPE_FREQS) {

@@ -48,15 +48,20 @@ impl Checkpoint {
             let expected = format!("a divisor of num_attention_heads = {q_heads}");
             return Err(c.bad("num_key_value_heads", &expected, &kv_heads.into()));
         }
+        let (layers, tensors) = (c.size("num_hidden_layers")?, self.index.names().count());
+        if layers > tensors {
+            let expected = format!("at most {tensors}, as many as there are tensors");
+            return Err(c.bad("num_hidden_layers", &expected, &layers.into()));
+        }
         Ok(Dims {
             vocab: c.size("vocab_size")?,
             hidden,
-            layers: c.size("num_hidden_layers")?,
+            layers,
             context: c.size("max_position_embeddings")?,
             q_heads,
             kv_heads,
             head_dim,
-            eps: c.number("rms_norm_eps")?,
+            eps: c.positive("rms_norm_eps")?,
         })
     }
 
@@ -154,9 +159,9 @@ impl Checkpoint {
     /// `rope_scaling` beside it. `rotary_dim`, or a `partial_rotary_factor`, says how many channels turn.
     pub(super) fn rope(&self, d: &Dims, default_theta: f32) -> Result<Rope, ModelError> {
         let c = &self.config;
-        let (own_theta, own_scaling) = (c.opt_number("rope_theta")?, c.section("rope_scaling")?);
+        let (own_theta, own_scaling) = (c.opt_positive("rope_theta")?, c.section("rope_scaling")?);
         let (theta, scaling_of) = match c.section("rope_parameters")? {
-            Some(parameters) => (parameters.opt_number("rope_theta")?, Some(parameters)),
+            Some(parameters) => (parameters.opt_positive("rope_theta")?.or(own_theta), Some(parameters)),
             None => (own_theta, own_scaling),
         };
         let factor = match &scaling_of {
@@ -213,17 +218,25 @@ impl Checkpoint {
         }
     }
 
+    /// Which layers slide by `layer_types`, if the config lists them.
+    pub(super) fn sliding_by_type(&self, layers: usize) -> Result<Option<Vec<bool>>, ModelError> {
+        let Some(types) = self.config.texts("layer_types", layers)? else {
+            return Ok(None);
+        };
+        let slides = |kind: &&str| match *kind {
+            "sliding_attention" => Ok(true),
+            "full_attention" => Ok(false),
+            other => Err(self.config.bad("layer_types", "sliding_attention or full_attention", &other.into())),
+        };
+        types.iter().map(slides).collect::<Result<_, _>>().map(Some)
+    }
+
     /// Which layers slide: `layer_types`, or a list of booleans, or every layer but each `period`-th, the period being
     /// `sliding_window_pattern` or `default`.
     pub(super) fn sliding_layers(&self, layers: usize, default: usize) -> Result<Vec<bool>, ModelError> {
         let c = &self.config;
-        if let Some(types) = c.texts("layer_types", layers)? {
-            let known = |t: &&str| match *t {
-                "sliding_attention" => Ok(true),
-                "full_attention" => Ok(false),
-                other => Err(c.bad("layer_types", "sliding_attention or full_attention", &other.into())),
-            };
-            return types.iter().map(known).collect();
+        if let Some(sliding) = self.sliding_by_type(layers)? {
+            return Ok(sliding);
         }
         if let Some(flags) = c.flags("sliding_window_pattern", layers)? {
             return Ok(flags);
@@ -262,12 +275,12 @@ pub(super) fn scaling(c: &Config) -> Result<RopeScaling, ModelError> {
     };
     match kind {
         None | Some("default" | "none") => Ok(RopeScaling::None),
-        Some("linear") => Ok(RopeScaling::Linear { factor: c.number("factor")? }),
+        Some("linear") => Ok(RopeScaling::Linear { factor: c.positive("factor")? }),
         Some("llama3") => Ok(RopeScaling::Llama3 {
-            factor: c.number("factor")?,
-            low_freq_factor: c.number("low_freq_factor")?,
-            high_freq_factor: c.number("high_freq_factor")?,
-            original_context: c.number("original_max_position_embeddings")?,
+            factor: c.positive("factor")?,
+            low_freq_factor: c.positive("low_freq_factor")?,
+            high_freq_factor: c.positive("high_freq_factor")?,
+            original_context: c.positive("original_max_position_embeddings")?,
         }),
         Some("yarn") => yarn(c),
         Some(other) => Err(c.bad("rope_type", "default, linear, llama3 or yarn", &other.into())),
@@ -276,7 +289,7 @@ pub(super) fn scaling(c: &Config) -> Result<RopeScaling, ModelError> {
 
 /// Without a factor of its own, cosines and sines grow by `0.1 ln(factor) + 1`; two `mscale` keys give a quotient.
 fn yarn(c: &Config) -> Result<RopeScaling, ModelError> {
-    let factor = c.number("factor")?;
+    let factor = c.positive("factor")?;
     let growth = |mscale: f32| if factor <= 1.0 { 1.0 } else { 0.1 * mscale * factor.ln() + 1.0 };
     let amplitude = match (c.opt_number("attention_factor")?, c.opt_number("mscale")?, c.opt_number("mscale_all_dim")?)
     {
@@ -288,7 +301,7 @@ fn yarn(c: &Config) -> Result<RopeScaling, ModelError> {
         factor,
         beta_fast: c.opt_number("beta_fast")?.unwrap_or(32.0),
         beta_slow: c.opt_number("beta_slow")?.unwrap_or(1.0),
-        original_context: c.number("original_max_position_embeddings")?,
+        original_context: c.positive("original_max_position_embeddings")?,
         truncate: c.flag("truncate")?.unwrap_or(true),
         amplitude,
     })

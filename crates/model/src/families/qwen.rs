@@ -81,16 +81,17 @@ fn sparse_layers(checkpoint: &Checkpoint, d: &Dims) -> Result<Vec<Option<(usize,
 fn windows(checkpoint: &Checkpoint, d: &Dims) -> Result<Vec<Option<usize>>, ModelError> {
     let c = &checkpoint.config;
     let (used, window) = (c.flag("use_sliding_window")?.unwrap_or(false), c.opt_size("sliding_window")?);
-    let types = c.texts("layer_types", d.layers)?;
+    let sliding = checkpoint.sliding_by_type(d.layers)?;
     if !used {
         return Ok(vec![None; d.layers]);
     }
-    let window = Some(window.ok_or_else(|| c.missing("sliding_window"))?);
-    let first = c.opt_size("max_window_layers")?.unwrap_or(0);
-    Ok((0..d.layers)
-        .map(|i| match &types {
-            Some(types) => (types[i] == "sliding_attention").then_some(window).flatten(),
-            None => (i >= first).then_some(window).flatten(),
-        })
-        .collect())
+    let window = window.ok_or_else(|| c.missing("sliding_window"))?;
+    let sliding = match sliding {
+        Some(sliding) => sliding,
+        None => {
+            let first = c.size("max_window_layers")?;
+            (0..d.layers).map(|i| i >= first).collect()
+        }
+    };
+    Ok(sliding.into_iter().map(|slides| slides.then_some(window)).collect())
 }
