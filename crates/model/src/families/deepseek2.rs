@@ -19,12 +19,12 @@
 //! GGUF files hold `k_b` (transposed) and `v_b` apart, or `kv_b` in older ones. llama.cpp scores a group by its two
 //! best experts; the publisher's code takes the best one, and is followed.
 
+mod experts;
+
 use super::Checkpoint;
-use super::experts::{BankDims, PROJECTIONS};
 use super::parts::Dims;
 use crate::{
-    Activation, Ffn, Groups, Latent, LatentQuery, Layer, Linear, Mixer, ModelError, ModelSpec, Moe, Pairing, Rope,
-    RopeScaling, Shared, Source,
+    Activation, Latent, LatentQuery, Layer, Linear, Mixer, ModelError, ModelSpec, Pairing, Rope, RopeScaling, Source,
 };
 
 /// The dimensions of latent attention.
@@ -50,7 +50,8 @@ pub(super) fn build(checkpoint: &Checkpoint) -> Result<ModelSpec, ModelError> {
         let at = format!("model.layers.{i}");
         let norm = |name| checkpoint.norm(&format!("{at}.{name}"), d.hidden, d.eps);
         let mlp = format!("{at}.mlp");
-        let ffn = if i < dense { checkpoint.mlp(&mlp, &d, Activation::Silu)? } else { moe(checkpoint, &mlp, &d)? };
+        let ffn =
+            if i < dense { checkpoint.mlp(&mlp, &d, Activation::Silu)? } else { experts::moe(checkpoint, &mlp, &d)? };
         let latent = latent(checkpoint, &format!("{at}.self_attn"), &d, &heads)?;
         let mixer = Mixer::Latent(Box::new(Latent { rope: rope.clone(), scale, ..latent }));
         Ok(Layer::pre_norm((norm("input_layernorm")?, mixer), (norm("post_attention_layernorm")?, ffn)))
@@ -117,7 +118,8 @@ fn latent(checkpoint: &Checkpoint, at: &str, d: &Dims, h: &Heads) -> Result<Late
         (None, linear("q_proj", heads * whole, d.hidden)?)
     };
     let kv_a = linear("kv_a_proj_with_mqa", h.rank + h.pe, d.hidden)?;
-    let (k_b, v_b) = if checkpoint.index.contains(&format!("{at}.k_b_proj.weight")) {
+    let apart = ["k_b_proj", "v_b_proj"].iter().any(|name| checkpoint.index.contains(&format!("{at}.{name}.weight")));
+    let (k_b, v_b) = if apart {
         let shaped =
             |name: &str, outputs, inputs| checkpoint.shaped(&format!("{at}.{name}.weight"), &[heads, outputs, inputs]);
         (shaped("k_b_proj", h.rank, h.nope)?, shaped("v_b_proj", h.v, h.rank)?)
@@ -142,40 +144,4 @@ fn latent(checkpoint: &Checkpoint, at: &str, d: &Dims, h: &Heads) -> Result<Late
         rope: Rope { theta: 1.0, rotary_dim: h.pe, pairing: Pairing::Interleaved, scaling: RopeScaling::None },
         scale: 1.0,
     })
-}
-
-fn moe(checkpoint: &Checkpoint, at: &str, d: &Dims) -> Result<Ffn, ModelError> {
-    let c = &checkpoint.config;
-    let (experts, top_k) = checkpoint.expert_counts()?.ok_or_else(|| c.missing("n_routed_experts"))?;
-    let inner = c.size("moe_intermediate_size")?;
-    checkpoint.expect_activation("scoring_func", &["softmax"])?;
-    if c.opt_size("expert_gating_func")?.is_some_and(|found| found != 1) {
-        return Err(c.bad("expert_gating_func", "1, a softmax", &"another".into()));
-    }
-    let mut router = checkpoint.router(&format!("{at}.gate"), d, experts, top_k)?;
-    router.routing.renormalise = c.flag("norm_topk_prob")?.unwrap_or(false);
-    router.routing.scale = c.opt_number("routed_scaling_factor")?.unwrap_or(1.0);
-    router.routing.groups = groups(checkpoint, experts)?;
-    let shape = BankDims { experts, inner, hidden: d.hidden };
-    let bank = checkpoint.bank(&format!("{at}.experts"), PROJECTIONS, shape, Activation::Silu)?;
-    let name = if checkpoint.is_gguf() { "shared_expert" } else { "shared_experts" };
-    let shared = match c.opt_count("n_shared_experts")?.unwrap_or(0) {
-        0 => None,
-        n => {
-            Some(Shared { ffn: checkpoint.gated(&format!("{at}.{name}"), d, n * inner, Activation::Silu)?, gate: None })
-        }
-    };
-    Ok(Ffn::Moe(Box::new(Moe { router, bank, shared })))
-}
-
-/// The groups that limit the choice, if there are several.
-fn groups(checkpoint: &Checkpoint, experts: usize) -> Result<Option<Groups>, ModelError> {
-    let c = &checkpoint.config;
-    let (count, chosen) = (c.opt_size("n_group")?.unwrap_or(1), c.opt_size("topk_group")?.unwrap_or(1));
-    checkpoint.expect_activation("topk_method", &["greedy", "group_limited_greedy"])?;
-    let limited = c.text("topk_method")?.map_or(count > 1, |method| method == "group_limited_greedy");
-    if experts % count != 0 || chosen > count {
-        return Err(c.bad("n_group", &format!("a divisor of {experts} experts, at least {chosen}"), &count.into()));
-    }
-    Ok(limited.then_some(Groups { count, chosen }))
 }

@@ -49,16 +49,18 @@ impl Checkpoint {
         let (in_shape, out_shape) = ([b.experts, b.inner, b.hidden], [b.experts, b.hidden, b.inner]);
         let named = |name: &str| {
             let with_suffix = format!("{at}.{name}.weight");
-            if self.index.contains(&with_suffix) { with_suffix } else { format!("{at}.{name}") }
+            let suffixed = self.is_gguf() || self.index.contains(&with_suffix);
+            if suffixed { with_suffix } else { format!("{at}.{name}") }
         };
         let (both, down_name) = (named("gate_up_proj"), named(down));
         let one_down = || self.shaped(&down_name, &out_shape);
-        let (gate, up, down) = if self.index.contains(&both) {
+        let apart = |e: usize| names.iter().any(|name| self.index.contains(&format!("{at}.{e}.{name}.weight")));
+        let (gate, up, down) = if self.index.contains(&named(gate)) || self.index.contains(&named(up)) {
+            (self.shaped(&named(gate), &in_shape)?, self.shaped(&named(up), &in_shape)?, one_down()?)
+        } else if !(0..b.experts).any(apart) {
             let both = self.shaped(&both, &[b.experts, 2 * b.inner, b.hidden])?;
             let half = |first| both.clone().rows(first, b.inner, 2 * b.inner);
             (half(0), half(b.inner), one_down()?)
-        } else if self.index.contains(&named(gate)) {
-            (self.shaped(&named(gate), &in_shape)?, self.shaped(&named(up), &in_shape)?, one_down()?)
         } else {
             let stack = |name: &str, outputs, inputs| {
                 let one = |e| self.shaped(&format!("{at}.{e}.{name}.weight"), &[outputs, inputs]);

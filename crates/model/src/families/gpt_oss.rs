@@ -43,10 +43,12 @@ pub(super) fn build(checkpoint: &Checkpoint) -> Result<ModelSpec, ModelError> {
         let at = format!("model.layers.{i}");
         let norm = |name| checkpoint.norm(&format!("{at}.{name}"), d.hidden, d.eps);
         let mut attention = checkpoint.attention(&format!("{at}.self_attn"), &d, rope.clone())?;
+        checkpoint.biases(&format!("{at}.self_attn"), &["q_proj", "k_proj", "v_proj", "o_proj"])?;
         attention.window = sliding[i].then_some(window);
         attention.sinks = Some(checkpoint.shaped(&format!("{at}.self_attn.sinks"), &[d.q_heads])?);
-        let router = if checkpoint.is_gguf() { "gate" } else { "router" };
-        let mut router = checkpoint.router(&format!("{at}.mlp.{router}"), &d, experts, top_k)?;
+        let stem = if checkpoint.is_gguf() { "gate" } else { "router" };
+        let mut router = checkpoint.router(&format!("{at}.mlp.{stem}"), &d, experts, top_k)?;
+        checkpoint.biases(&format!("{at}.mlp"), &[stem])?;
         router.routing.score = Score::SoftmaxOfChosen;
         router.routing.renormalise = false;
         let bank = bank(checkpoint, &format!("{at}.mlp.experts"), &d, experts)?;
@@ -75,7 +77,8 @@ fn bank(checkpoint: &Checkpoint, at: &str, d: &Dims, experts: usize) -> Result<B
     let inner = c.size("intermediate_size")?;
     let matrices = |name: &str, outputs, inputs| {
         let (blocks, scales) = (format!("{at}.{name}_blocks"), format!("{at}.{name}_scales"));
-        if checkpoint.index.contains(&blocks) {
+        if checkpoint.index.contains(&blocks) || checkpoint.index.contains(&scales) {
+            checkpoint.shaped(&blocks, &[experts, outputs, inputs / 32, 16])?;
             checkpoint.shaped(&scales, &[experts, outputs, inputs / 32])?;
             return Ok(Source::Mxfp4 { blocks, scales });
         }

@@ -94,7 +94,7 @@ fn activation(checkpoint: &Checkpoint) -> Result<Activation, ModelError> {
 
 /// A gated layer whose gate and up may be one matrix, gate rows first.
 fn glu(checkpoint: &Checkpoint, at: &str, d: &Dims, inner: usize) -> Result<Gated, ModelError> {
-    if !checkpoint.index.contains(&format!("{at}.gate_up_proj.weight")) {
+    if ["gate_proj", "up_proj"].iter().any(|name| checkpoint.index.contains(&format!("{at}.{name}.weight"))) {
         return checkpoint.gated(at, d, inner, activation(checkpoint)?);
     }
     let both = checkpoint.linear(&format!("{at}.gate_up_proj"), 2 * inner, d.hidden)?;

@@ -63,7 +63,7 @@ fn sliding_layers(checkpoint: &Checkpoint, d: &Dims, theta: f32) -> Result<Vec<b
     let c = &checkpoint.config;
     let mut sliding = checkpoint.sliding_layers(d.layers, PERIOD)?;
     if c.get("layer_types").is_none() && c.get("sliding_window_pattern").is_none() {
-        sliding = (0..d.layers).map(|i| (d.layers - 1 - i) % PERIOD != 0).collect();
+        sliding = (0..d.layers).map(|i| !(d.layers - 1 - i).is_multiple_of(PERIOD)).collect();
     }
     if let Some(bases) = c.get("layer_rope_theta") {
         let expected = sliding.iter().map(|turns| if *turns { theta } else { 0.0 });

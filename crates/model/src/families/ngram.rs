@@ -35,12 +35,8 @@ pub(super) fn ngram(
         let row_width = c.size("ple_embed_dim")? / hash.sizes.len();
         (hash, c.size("ple_conv_kernel_size")?, row_width)
     };
-    let (table, rows) = table(checkpoint, at, row_width)?;
-    let needed = hash.sizes.iter().zip(&hash.offsets).map(|(size, offset)| size + offset).max().unwrap_or(0);
-    if (rows as i64) < needed {
-        let (expected, found) = (vec![needed as usize, row_width], vec![rows, row_width]);
-        return Err(ModelError::BadShape { name: table.to_string(), expected, found });
-    }
+    let used = hash.sizes.iter().zip(&hash.offsets).map(|(size, offset)| size + offset).max().unwrap_or(0);
+    let (table, rows) = table(checkpoint, at, used as usize, row_width)?;
     let (width, e) = (streams * d.hidden, hash.sizes.len() * row_width);
     let norm = |name: &str| checkpoint.centred_norm(&format!("{at}.{name}"), width, d.eps);
     let conv = format!("{at}.conv1d.weight");
@@ -61,22 +57,23 @@ pub(super) fn ngram(
     })
 }
 
-/// The table, which safetensors checkpoints cut into shards, and its rows.
-fn table(checkpoint: &Checkpoint, at: &str, row_width: usize) -> Result<(Source, usize), ModelError> {
-    let names = if checkpoint.is_gguf() {
-        vec!["model.embed_tokens_per_layer.weight".to_owned()]
-    } else {
-        let shard = |i| format!("{at}.ple_embedding.ngram_embedding.shard_{i}.weight");
-        (0..checkpoint.config.size("split_ngram_parts")?).map(shard).collect()
-    };
-    let mut rows = 0;
-    let mut parts = Vec::new();
-    for name in names {
-        let own = checkpoint.index.shape(&name).and_then(|shape| shape.first().copied()).unwrap_or(0);
-        parts.push(checkpoint.shaped(&name, &[own, row_width])?);
-        rows += own;
+/// The table of at least `used` rows, which safetensors checkpoints pad and cut into shards, and its rows.
+fn table(checkpoint: &Checkpoint, at: &str, used: usize, row_width: usize) -> Result<(Source, usize), ModelError> {
+    let c = &checkpoint.config;
+    if checkpoint.is_gguf() {
+        let name = "model.embed_tokens_per_layer.weight";
+        let found = checkpoint.index.shape(name).and_then(|shape| shape.first().copied()).unwrap_or(0);
+        let rows = found.max(used);
+        return Ok((checkpoint.shaped(name, &[rows, row_width])?, rows));
     }
-    Ok((if parts.len() == 1 { parts.remove(0) } else { Source::Stack(parts) }, rows))
+    let padded = used.next_multiple_of(c.opt_size("make_ngram_vocab_size_divisible_by")?.unwrap_or(1));
+    let shards = c.size("split_ngram_parts")?;
+    let each = padded.div_ceil(shards);
+    let shard = |i: usize| {
+        let rows = each.min(padded - (i * each).min(padded));
+        checkpoint.shaped(&format!("{at}.ple_embedding.ngram_embedding.shard_{i}.weight"), &[rows, row_width])
+    };
+    Ok((Source::Stack((0..shards).map(shard).collect::<Result<_, _>>()?), padded))
 }
 
 fn stored_hash(c: &Config) -> Result<NgramHash, ModelError> {
@@ -102,7 +99,6 @@ fn stored_hash(c: &Config) -> Result<NgramHash, ModelError> {
 /// Sizes are the primes from a base on; multipliers are odd and come from a seeded generator (SplitMix64).
 fn derived_hash(checkpoint: &Checkpoint, d: &Dims, number: usize) -> Result<NgramHash, ModelError> {
     let c = &checkpoint.config;
-    c.get("make_ngram_vocab_size_divisible_by"); // pads the table
     let tokens = c.size("ngram_size")?;
     if tokens < 2 {
         return Err(c.bad("ngram_size", "at least 2", &tokens.into()));

@@ -112,6 +112,11 @@ impl Checkpoint {
         Ok(Linear { weight, bias, inputs, outputs })
     }
 
+    /// Fails unless each of these products under `at` has a bias.
+    pub(super) fn biases(&self, at: &str, stems: &[&str]) -> Result<(), ModelError> {
+        stems.iter().try_for_each(|stem| self.tensor(&format!("{at}.{stem}.bias")).map(|_| ()))
+    }
+
     /// The tensor `name`, checked to have this shape.
     pub(super) fn shaped(&self, name: &str, expected: &[usize]) -> Result<Source, ModelError> {
         let source = self.tensor(name)?;

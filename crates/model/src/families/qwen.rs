@@ -33,6 +33,9 @@ pub(super) fn build(checkpoint: &Checkpoint) -> Result<ModelSpec, ModelError> {
         let norm = |name| checkpoint.norm(&format!("{at}.{name}"), d.hidden, d.eps);
         let mut attention = checkpoint.attention(&attn, &d, rope.clone())?;
         attention.window = windows[i];
+        if checkpoint.architecture.to_lowercase().starts_with("qwen2") {
+            checkpoint.biases(&attn, &["q_proj", "k_proj", "v_proj"])?;
+        }
         if checkpoint.index.contains(&format!("{attn}.q_norm.weight")) {
             attention.qk_norm = head_norms(
                 checkpoint.norm(&format!("{attn}.q_norm"), d.head_dim, d.eps)?,

@@ -50,8 +50,9 @@ pub(super) fn build(checkpoint: &Checkpoint) -> Result<ModelSpec, ModelError> {
 
 /// The publisher's name of the embedding table; installed copies have the usual one.
 fn table(checkpoint: &Checkpoint) -> &'static str {
-    let own = "model.embedding";
-    if checkpoint.index.contains("model.embedding.weight") { own } else { "model.embed_tokens" }
+    let usual = "model.embed_tokens";
+    let renamed = checkpoint.is_gguf() || checkpoint.index.contains("model.embed_tokens.weight");
+    if renamed { usual } else { "model.embedding" }
 }
 
 fn rope(checkpoint: &Checkpoint, d: &Dims, sliding: bool) -> Result<Rope, ModelError> {
@@ -81,7 +82,7 @@ fn attention(checkpoint: &Checkpoint, at: &str, d: &Dims, rope: Rope) -> Result<
     };
     let qkv =
         Qkv::Split { q: rows(0, q_width), k: rows(q_width, kv_width), v: Some(rows(q_width + kv_width, kv_width)) };
-    let stem = if checkpoint.index.contains(&format!("{at}.out_proj.weight")) { "out_proj" } else { "o_proj" };
+    let stem = if checkpoint.index.contains(&format!("{at}.o_proj.weight")) { "o_proj" } else { "out_proj" };
     let out = checkpoint.linear(&format!("{at}.{stem}"), d.hidden, q_width)?;
     let gate = Gate::Headwise(checkpoint.linear(&format!("{at}.g_proj"), d.q_heads, d.hidden)?);
     Ok(Attention { gate, ..d.attention(qkv, out, rope) })

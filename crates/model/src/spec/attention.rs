@@ -35,6 +35,7 @@ pub struct Attention {
 }
 
 /// The projections into attention.
+#[allow(clippy::large_enum_variant, reason = "one a layer, made once")]
 #[derive(Clone, Debug, PartialEq)]
 pub enum Qkv {
     /// Three matrices.

@@ -4,6 +4,7 @@ use super::{Linear, Norm};
 use crate::Source;
 
 /// What mixes channels.
+#[allow(clippy::large_enum_variant, reason = "one a layer, made once")]
 #[derive(Clone, Debug, PartialEq)]
 pub enum Ffn {
     /// `down(act(gate(x)) · up(x))`.

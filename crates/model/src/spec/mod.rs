@@ -72,6 +72,7 @@ pub struct PerLayerEmbed {
 }
 
 /// What comes between the last block and the head.
+#[allow(clippy::large_enum_variant, reason = "one a model, made once")]
 #[derive(Clone, Debug, PartialEq)]
 pub enum Exit {
     /// A norm.
@@ -166,6 +167,7 @@ impl<T> Sublayer<T> {
 }
 
 /// What a branch sees of the residual stream.
+#[allow(clippy::large_enum_variant, reason = "one a layer, made once")]
 #[derive(Clone, Debug, PartialEq)]
 pub enum Entry {
     /// The stream itself; the branch norms it.

@@ -14,6 +14,7 @@ pub fn head_norm(row: &mut [f32], weight: Option<&[f32]>, heads: usize, eps: f32
     let dim = row.len() / heads;
     for (head, x) in row.chunks_mut(dim).enumerate() {
         let own = weight.map(|w| if w.len() == dim { w } else { &w[head * dim..][..dim] });
-        norm(&x.to_vec(), own, eps, x);
+        let before = x.to_vec();
+        norm(&before, own, eps, x);
     }
 }
