@@ -27,8 +27,10 @@ fn per_position(model: &Model, kv: KvTypes) -> u64 {
     model.spec.layers.iter().map(layer).sum()
 }
 
+/// Models of plain attention and gated layers whose every tensor is one weight.
 fn models() -> Vec<(String, Model)> {
-    let files = families().into_iter().chain(quantised());
+    const PLAIN: &[&str] = &["llama", "llama_rope3", "llama_tied", "mistral", "qwen2", "qwen3", "gemma3"];
+    let files = families().into_iter().filter(|f| PLAIN.contains(&f.model)).chain(quantised());
     files.map(|f| (format!("{}/{}", f.model, f.file), Model::open(&f.path()))).collect()
 }
 

@@ -63,8 +63,7 @@ pub(super) fn build(checkpoint: &Checkpoint) -> Result<ModelSpec, ModelError> {
     Ok(ModelSpec {
         embed: checkpoint.embed(&d, (d.hidden as f32).sqrt())?,
         exit: Exit::Norm(checkpoint.centred_norm("model.norm", d.hidden, d.eps)?),
-        head: checkpoint.head(&d, true)?,
-        ..checkpoint.model(&d, layers)?
+        ..checkpoint.tied_model(&d, layers)?
     })
 }
 

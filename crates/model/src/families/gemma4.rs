@@ -76,14 +76,11 @@ pub(super) fn build(checkpoint: &Checkpoint) -> Result<ModelSpec, ModelError> {
         Ok(Layer { per_layer, out_scale, ..Layer::new(mixer, ffn) })
     });
     let layers = layers.collect::<Result<_, _>>()?;
-    let mut head = checkpoint.head(&d, true)?;
-    head.softcap = c.opt_number("final_logit_softcapping")?;
-    Ok(ModelSpec {
-        embed: checkpoint.embed(&d, (d.hidden as f32).sqrt())?,
-        per_layer: (width > 0).then(|| per_layer_embed(checkpoint, &d, width)).transpose()?,
-        head,
-        ..checkpoint.model(&d, layers)?
-    })
+    let mut model = checkpoint.tied_model(&d, layers)?;
+    model.embed.scale = (d.hidden as f32).sqrt();
+    model.per_layer = (width > 0).then(|| per_layer_embed(checkpoint, &d, width)).transpose()?;
+    model.head.softcap = c.opt_number("final_logit_softcapping")?;
+    Ok(model)
 }
 
 fn attention(checkpoint: &Checkpoint, at: &str, kind: &Kind) -> Result<Attention, ModelError> {

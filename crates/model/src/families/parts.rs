@@ -67,11 +67,22 @@ impl Checkpoint {
 
     /// The model of these layers with an embedding, a final norm and a head under the usual names.
     pub(super) fn model(&self, d: &Dims, layers: Vec<Layer>) -> Result<ModelSpec, ModelError> {
-        self.model_under(d, layers, EMBED)
+        self.model_with(d, layers, EMBED, false)
     }
 
-    /// As [`Self::model`], with another name for the embedding table.
-    pub(super) fn model_under(&self, d: &Dims, layers: Vec<Layer>, embed: &str) -> Result<ModelSpec, ModelError> {
+    /// As [`Self::model`], with a head that is the embedding table where the config does not say.
+    pub(super) fn tied_model(&self, d: &Dims, layers: Vec<Layer>) -> Result<ModelSpec, ModelError> {
+        self.model_with(d, layers, EMBED, true)
+    }
+
+    /// As [`Self::model`], with another name for the embedding table and another default for the head.
+    pub(super) fn model_with(
+        &self,
+        d: &Dims,
+        layers: Vec<Layer>,
+        embed: &str,
+        tied: bool,
+    ) -> Result<ModelSpec, ModelError> {
         let table = self.shaped(&format!("{embed}.weight"), &[d.vocab, d.hidden])?;
         Ok(ModelSpec {
             family: "",
@@ -82,7 +93,7 @@ impl Checkpoint {
             per_layer: None,
             layers,
             exit: Exit::Norm(self.norm("model.norm", d.hidden, d.eps)?),
-            head: self.head_under(d, false, embed)?,
+            head: self.head_under(d, tied, embed)?,
             notes: Vec::new(),
         })
     }
