@@ -5,7 +5,6 @@ use crate::arguments::{ModelArgument, PlaceFlags, StoreFlags};
 use crate::failure::Failure;
 use crate::{models, output};
 use clap::Args;
-use model::{Ffn, Mixer};
 use plan::Budget;
 use runtime::{Machine, ModelFiles, OpenOptions, Recommended, mebibytes};
 use serde_json::{Value, json};
@@ -229,13 +228,7 @@ impl Description {
     fn layer_kinds(&self) -> Vec<(usize, String)> {
         let mut kinds: Vec<(usize, String)> = Vec::new();
         for layer in &self.files.spec.layers {
-            let Mixer::Attention(a) = &layer.mixer.op;
-            let Ffn::Gated(g) = &layer.ffn.op;
-            let window = a.window.map_or(String::new(), |w| format!(", window {w}"));
-            let kind = format!(
-                "attention {}/{} heads of {}{window}; gated {:?} {}",
-                a.q_heads, a.kv_heads, a.head_dim, g.activation, g.down.inputs
-            );
+            let kind = layer.to_string();
             match kinds.iter_mut().find(|(_, known)| *known == kind) {
                 Some((count, _)) => *count += 1,
                 None => kinds.push((1, kind)),

@@ -25,7 +25,7 @@ const LAYERS_27B: usize = 62;
 
 pub(super) fn build(checkpoint: &Checkpoint) -> Result<ModelSpec, ModelError> {
     let c = &checkpoint.config;
-    let d = checkpoint.dims()?;
+    let d = Dims { tied: true, ..checkpoint.dims()? };
     checkpoint.expect_activation("hidden_activation", &["gelu_pytorch_tanh"])?;
     c.flag("attention_bias")?; // the tensors themselves decide
     let window = c.size("sliding_window")?;
@@ -63,7 +63,7 @@ pub(super) fn build(checkpoint: &Checkpoint) -> Result<ModelSpec, ModelError> {
     Ok(ModelSpec {
         embed: checkpoint.embed(&d, (d.hidden as f32).sqrt())?,
         exit: Exit::Norm(checkpoint.centred_norm("model.norm", d.hidden, d.eps)?),
-        ..checkpoint.tied_model(&d, layers)?
+        ..checkpoint.model(&d, layers)?
     })
 }
 

@@ -35,7 +35,7 @@ const GELU: Activation = Activation::GeluTanh;
 pub(super) fn build(checkpoint: &Checkpoint) -> Result<ModelSpec, ModelError> {
     let c = &checkpoint.config;
     let kinds = kinds(checkpoint)?;
-    let d = checkpoint.dims_of(None)?;
+    let d = Dims { tied: true, ..checkpoint.dims_of(None)? };
     checkpoint.expect_activation("hidden_activation", &["gelu_pytorch_tanh"])?;
     match c.get("use_bidirectional_attention").and_then(|v| v.as_str()) {
         None | Some("vision") => {}
@@ -76,11 +76,14 @@ pub(super) fn build(checkpoint: &Checkpoint) -> Result<ModelSpec, ModelError> {
         Ok(Layer { per_layer, out_scale, ..Layer::new(mixer, ffn) })
     });
     let layers = layers.collect::<Result<_, _>>()?;
-    let mut model = checkpoint.tied_model(&d, layers)?;
-    model.embed.scale = (d.hidden as f32).sqrt();
-    model.per_layer = (width > 0).then(|| per_layer_embed(checkpoint, &d, width)).transpose()?;
-    model.head.softcap = c.opt_number("final_logit_softcapping")?;
-    Ok(model)
+    let mut head = checkpoint.head(&d)?;
+    head.softcap = c.opt_number("final_logit_softcapping")?;
+    Ok(ModelSpec {
+        embed: checkpoint.embed(&d, (d.hidden as f32).sqrt())?,
+        per_layer: (width > 0).then(|| per_layer_embed(checkpoint, &d, width)).transpose()?,
+        head,
+        ..checkpoint.model(&d, layers)?
+    })
 }
 
 fn attention(checkpoint: &Checkpoint, at: &str, kind: &Kind) -> Result<Attention, ModelError> {

@@ -19,6 +19,8 @@ pub(super) struct Dims {
     pub(super) kv_heads: usize,
     pub(super) head_dim: usize,
     pub(super) eps: f32,
+    /// Whether the head is the embedding table where the config does not say.
+    pub(super) tied: bool,
 }
 
 impl Checkpoint {
@@ -62,27 +64,17 @@ impl Checkpoint {
             kv_heads,
             head_dim,
             eps: c.positive("rms_norm_eps")?,
+            tied: false,
         })
     }
 
     /// The model of these layers with an embedding, a final norm and a head under the usual names.
     pub(super) fn model(&self, d: &Dims, layers: Vec<Layer>) -> Result<ModelSpec, ModelError> {
-        self.model_with(d, layers, EMBED, false)
+        self.model_under(d, layers, EMBED)
     }
 
-    /// As [`Self::model`], with a head that is the embedding table where the config does not say.
-    pub(super) fn tied_model(&self, d: &Dims, layers: Vec<Layer>) -> Result<ModelSpec, ModelError> {
-        self.model_with(d, layers, EMBED, true)
-    }
-
-    /// As [`Self::model`], with another name for the embedding table and another default for the head.
-    pub(super) fn model_with(
-        &self,
-        d: &Dims,
-        layers: Vec<Layer>,
-        embed: &str,
-        tied: bool,
-    ) -> Result<ModelSpec, ModelError> {
+    /// As [`Self::model`], with another name for the embedding table.
+    pub(super) fn model_under(&self, d: &Dims, layers: Vec<Layer>, embed: &str) -> Result<ModelSpec, ModelError> {
         let table = self.shaped(&format!("{embed}.weight"), &[d.vocab, d.hidden])?;
         Ok(ModelSpec {
             family: "",
@@ -93,7 +85,7 @@ impl Checkpoint {
             per_layer: None,
             layers,
             exit: Exit::Norm(self.norm("model.norm", d.hidden, d.eps)?),
-            head: self.head_under(d, tied, embed)?,
+            head: self.head_under(d, embed)?,
             notes: Vec::new(),
         })
     }
@@ -155,13 +147,13 @@ impl Checkpoint {
         Ok(Embed { table, scale, norm: None, streams: 1 })
     }
 
-    /// `lm_head`, or the embedding table when the config ties them (`default` where it does not say).
-    pub(super) fn head(&self, d: &Dims, default: bool) -> Result<Head, ModelError> {
-        self.head_under(d, default, EMBED)
+    /// `lm_head`, or the embedding table when the config ties them.
+    pub(super) fn head(&self, d: &Dims) -> Result<Head, ModelError> {
+        self.head_under(d, EMBED)
     }
 
-    fn head_under(&self, d: &Dims, default: bool, embed: &str) -> Result<Head, ModelError> {
-        let tied = self.config.flag("tie_word_embeddings")?.unwrap_or(default);
+    fn head_under(&self, d: &Dims, embed: &str) -> Result<Head, ModelError> {
+        let tied = self.config.flag("tie_word_embeddings")?.unwrap_or(d.tied);
         let stem = if tied { embed } else { "lm_head" };
         Ok(Head { linear: self.linear(stem, d.vocab, d.hidden)?, tied, scale: 1.0, softcap: None })
     }

@@ -76,7 +76,7 @@ pub(super) fn build(checkpoint: &Checkpoint) -> Result<ModelSpec, ModelError> {
         per_layer: None,
         layers: layers.collect::<Result<_, _>>()?,
         exit: Exit::Hyper(hyper(checkpoint, "model.hyper_connection_mixer", &d, streams, false)?),
-        head: checkpoint.head(&d, false)?,
+        head: checkpoint.head(&d)?,
         notes: Vec::new(),
     })
 }

@@ -45,7 +45,7 @@ pub(super) fn build(checkpoint: &Checkpoint) -> Result<ModelSpec, ModelError> {
         Ok(Layer::pre_norm((norm("input_layernorm")?, mixer), (norm("post_attention_layernorm")?, ffn)))
     });
     let layers = layers.collect::<Result<Vec<_>, _>>()?;
-    checkpoint.model_with(&d, layers, table(checkpoint), true)
+    checkpoint.model_under(&d, layers, table(checkpoint))
 }
 
 /// The publisher's name of the embedding table; installed copies have the usual one.

@@ -1,6 +1,7 @@
 //! The description of a model: plain data, no device, no file.
 
 mod attention;
+mod describe;
 mod ffn;
 mod hyper;
 
