@@ -70,6 +70,23 @@ impl Graph {
         self.weight(Tensor::from_f32("", vec![width], &values), [1, width], WeightRole::Vector)
     }
 
+    /// Random matrices of several experts, one above the other.
+    pub fn experts(&mut self, dtype: DType, count: usize, [outputs, inputs]: [usize; 2]) -> WeightId {
+        let tensor = self.random.matrix("", dtype, [count * outputs, inputs]);
+        self.weight(tensor, [count * outputs, inputs], WeightRole::Experts(count))
+    }
+
+    /// A random lookup table that tokens do not index by themselves.
+    pub fn table(&mut self, dtype: DType, rows: usize, width: usize) -> WeightId {
+        let tensor = self.random.tensor("", dtype, [rows, width], 1.0);
+        self.weight(tensor, [rows, width], WeightRole::Table)
+    }
+
+    /// A vector of these values.
+    pub fn values(&mut self, values: &[f32]) -> WeightId {
+        self.weight(Tensor::from_f32("", vec![values.len()], values), [1, values.len()], WeightRole::Vector)
+    }
+
     /// A random product of `inputs` to `outputs` channels into a fresh slot.
     pub fn part(&mut self, dtype: DType, [outputs, inputs]: [usize; 2], bias: bool) -> Part {
         let weight = self.matrix(dtype, outputs, inputs);
@@ -91,7 +108,12 @@ impl Graph {
 
     /// A cache.
     pub fn state(&mut self, spec: KvSpec) -> StateId {
-        self.program.states.push(StateSpec::Kv(spec));
+        self.remember(StateSpec::Kv(spec))
+    }
+
+    /// A state of any kind.
+    pub fn remember(&mut self, spec: StateSpec) -> StateId {
+        self.program.states.push(spec);
         StateId((self.program.states.len() - 1) as u16)
     }
 

@@ -27,11 +27,10 @@ fn per_position(model: &Model, kv: KvTypes) -> u64 {
     model.spec.layers.iter().map(layer).sum()
 }
 
-/// The models whose layers are plain attention and a gated layer, so that their sizes follow from a few numbers.
+/// Models of plain attention and gated layers whose every tensor is one weight.
 fn models() -> Vec<(String, Model)> {
-    const PLAIN: [&str; 8] =
-        ["llama", "llama_rope3", "llama_tied", "llama_k256", "mistral", "qwen2", "qwen3", "gemma3"];
-    let files = families().into_iter().chain(quantised()).filter(|f| PLAIN.contains(&f.model));
+    const PLAIN: &[&str] = &["llama", "llama_rope3", "llama_tied", "mistral", "qwen2", "qwen3", "gemma3"];
+    let files = families().into_iter().filter(|f| PLAIN.contains(&f.model)).chain(quantised());
     files.map(|f| (format!("{}/{}", f.model, f.file), Model::open(&f.path()))).collect()
 }
 

@@ -43,6 +43,7 @@ impl State {
     /// One copy of a fixed state.
     fn fixed(&mut self, slot: Option<StateSlot>) -> &mut [f32] {
         match (self, slot) {
+            (Self::Fixed(0, _), _) => &mut [],
             (Self::Fixed(len, values), Some(slot)) => &mut values[slot.0 as usize * *len..][..*len],
             _ => unreachable!("a program with fixed states is run with a slot for each sequence"),
         }

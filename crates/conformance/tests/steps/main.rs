@@ -1,5 +1,10 @@
 //! Every plain step × storage type × shape, on each device against the reference device.
 
+mod mixtures;
+mod recurrent;
+mod sparse;
+mod streams;
+
 use cpu::CpuDevice;
 use cpu::isa::Isa;
 use model::{Activation, Pairing, Rope, RopeScaling};
@@ -62,7 +67,7 @@ impl Case {
 
     /// All rows' outputs, run by run.
     fn outputs<D: Device>(&self, device: &D, kv: KvTypes) -> Vec<f32> {
-        let limits = Limits { rows: 80, wanted: 80, blocks: 12, kv, state_slots: 8 };
+        let limits = Limits { rows: 80, wanted: 80, blocks: 12, kv, state_slots: 24 };
         let mut driver = Driver::of_program(device, self.program.clone(), &self.weights, limits);
         let ids: Vec<_> = (0..3).map(|_| driver.sequences.open()).collect();
         let mut random = Random::new(5);
@@ -211,7 +216,9 @@ fn attentions() -> Vec<Case> {
 }
 
 fn every_case() -> Vec<Case> {
-    [linears(), embeds(), pointwise(), ropes(), attentions()].into_iter().flatten().collect()
+    let steps = [linears(), embeds(), pointwise(), ropes(), attentions()];
+    let later = [mixtures::cases(), recurrent::cases(), sparse::cases(), streams::cases()];
+    steps.into_iter().chain(later).flatten().collect()
 }
 
 /// Runs all cases on a device, with every cache type it has.
