@@ -122,7 +122,7 @@ fn a_fused_step_is_its_definition() {
 }
 
 fn models() -> Vec<(String, Model)> {
-    let golden = families().into_iter().chain(quantised());
+    let golden = families().into_iter().filter(|f| f.file == "model.safetensors").chain(quantised());
     let golden = golden.map(|f| (format!("{}/{}", f.model, f.file), Model::open(&f.path())));
     let tiny = synthetic(1, &Options::tiny().of(Architecture::Synthetic)).model();
     golden.chain([("synthetic".to_owned(), tiny)]).collect()
@@ -148,8 +148,8 @@ fn whole_models_are_the_same_fused_and_plain() {
             failures.same(format!("{name}, {fusions:?}"), &fresh, &expected);
             assign_slots(&mut program);
             assert!(program.slots.len() < wide, "{name}: no slot is shared");
-            for chunk in [1, 40] {
-                let shared = outputs(&device, program.clone(), &model.weights, &ids, chunk);
+            for chunk in if fusions.len() == ALL.len() { &[40, 1][..] } else { &[40] } {
+                let shared = outputs(&device, program.clone(), &model.weights, &ids, *chunk);
                 failures.same(format!("{name}, {fusions:?}, slots shared, chunks of {chunk}"), &shared, &expected);
             }
         }

@@ -61,6 +61,8 @@ fn normal_values_are_normal() {
 
 #[test]
 fn the_golden_files_are_there() {
-    assert_eq!((families().len(), quantised().len()), (13, 14));
+    let models = families().into_iter().map(|f| f.model).collect::<std::collections::BTreeSet<_>>();
+    assert!(models.len() >= 27 && families().len() >= 53, "{} models, {} files", models.len(), families().len());
+    assert_eq!(quantised().len(), 14);
     assert!(quantised().iter().all(|f| f.path().exists() && f.expected().tokens.len() == 72));
 }

@@ -7,7 +7,7 @@ use weights::safetensors::SafetensorsFile;
 #[test]
 fn logits_are_the_expected_ones_whatever_the_chunk() {
     let desk = Desk::new();
-    for file in families().into_iter().filter(|file| file.path().exists()) {
+    for file in families().into_iter().filter(|file| file.path().exists() && !file.file.contains("mxfp4")) {
         let Expected { tokens, vocab, .. } = file.expected();
         let ids = tokens.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
         let model = file.path();
