@@ -7,18 +7,23 @@ use std::cell::Cell;
 use std::collections::BTreeSet;
 use turbospark_plan::{
     Batch, BlockId, Exec, ExecError, Fault, Feed, KV_BLOCK, KvType, KvTypes, Limits, Outputs, ProgramId, Script,
-    ScriptedExec, SequenceId, Sequences, Snapshot, StateCopy, Want,
+    ScriptedExec, SequenceId, Sequences, Snapshot, StateCopy, StateSlot, Want,
 };
 
 const TRUNK: ProgramId = ProgramId(0);
-const VOCAB: usize = 2;
+const VOCAB: usize = 4;
 const LARGEST_ID: u32 = 1000;
 
-/// A device that stores (token, position) where keys and values would be; a row's logits are a digest of all the
-/// entries attention would read.
+/// (token, position).
+type Entry = (u32, u32);
+
+/// A device that stores entries where keys and values would be, and a digest of all tokens so far where recurrent state
+/// would be; a row's logits are a digest of the entries attention would read, and that of the recurrence.
 struct Recorder {
     limits: Limits,
-    cache: Vec<[Option<(u32, u32)>; KV_BLOCK]>,
+    cache: Vec<[Option<Entry>; KV_BLOCK]>,
+    /// No slots: the model has no recurrent state.
+    slots: Vec<u64>,
     /// Rows until a run fails, if it is to fail.
     fail_after: Cell<Option<usize>>,
     fail_copy: Cell<bool>,
@@ -29,24 +34,36 @@ fn injected(what: &str) -> ExecError {
 }
 
 impl Recorder {
-    fn new(blocks: usize) -> Self {
-        let limits = Limits { rows: 1000, wanted: 1000, blocks, kv: KvTypes::both(KvType::F32), state_slots: 0 };
-        Self { limits, cache: vec![[None; KV_BLOCK]; blocks], fail_after: Cell::new(None), fail_copy: Cell::new(false) }
+    fn new(blocks: usize, state_slots: usize) -> Self {
+        let limits = Limits { rows: 1000, wanted: 1000, blocks, kv: KvTypes::both(KvType::F32), state_slots };
+        Self {
+            limits,
+            cache: vec![[None; KV_BLOCK]; blocks],
+            // Whatever an earlier sequence left: a fresh one must be cleared.
+            slots: vec![u64::MAX; state_slots],
+            fail_after: Cell::new(None),
+            fail_copy: Cell::new(false),
+        }
     }
 
-    fn place(&mut self, blocks: &[BlockId], position: usize) -> &mut Option<(u32, u32)> {
+    fn place(&mut self, blocks: &[BlockId], position: usize) -> &mut Option<Entry> {
         &mut self.cache[blocks[position / KV_BLOCK].0 as usize][position % KV_BLOCK]
     }
 }
 
-/// What attention over these entries, in order, would have seen.
-fn digest(entries: impl Iterator<Item = Option<(u32, u32)>>) -> [f32; VOCAB] {
-    let hash = entries.fold(0xcbf2_9ce4_8422_2325u64, |hash, entry| {
-        let (token, position) = entry.unwrap_or((u32::MAX, u32::MAX));
-        let word = (token as u64) << 32 | position as u64;
-        (hash ^ word).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(29)
-    });
-    [(hash >> 40) as f32, (hash & 0x00ff_ffff) as f32]
+/// A recurrence over entries; 0 at the beginning.
+fn advance(hash: u64, entry: Option<Entry>) -> u64 {
+    let (token, position) = entry.unwrap_or((u32::MAX, u32::MAX));
+    let word = (token as u64) << 32 | position as u64;
+    (hash ^ word ^ 0xcbf2_9ce4_8422_2325).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(29)
+}
+
+/// The logits of a row whose attention reads these entries, and whose recurrent state is this.
+fn answer(entries: impl Iterator<Item = Option<Entry>>, state: u64) -> [f32; VOCAB] {
+    let halves = |hash: u64| [(hash >> 40) as f32, (hash & 0x00ff_ffff) as f32];
+    let [a, b] = halves(entries.fold(1, advance));
+    let [c, d] = halves(state);
+    [a, b, c, d]
 }
 
 impl Exec for Recorder {
@@ -55,7 +72,7 @@ impl Exec for Recorder {
     }
 
     fn has_fixed_states(&self) -> bool {
-        false
+        !self.slots.is_empty()
     }
 
     fn vocab(&self, _: ProgramId) -> usize {
@@ -66,20 +83,29 @@ impl Exec for Recorder {
         // Ids go up to more than a row of logits is wide, so the check is told of as many outputs as it expects.
         batch.check(&self.limits, LARGEST_ID as usize, batch.wanted.len() * LARGEST_ID as usize)?;
         assert_eq!(outputs.logits.len(), batch.wanted.len() * VOCAB);
-        let rows = || batch.tokens.iter().zip(batch.positions).zip(batch.sequence);
-        for (row, ((token, position), sequence)) in rows().enumerate() {
+        // Keys and values are written at once, as no one else sees those places; recurrent state at the end.
+        let slot_of = |row: usize| batch.sequences[batch.sequence[row] as usize].slot;
+        let mut slots = self.slots.clone();
+        let mut wanted = batch.wanted.iter().peekable();
+        let mut out = outputs.logits.chunks_exact_mut(VOCAB);
+        for (row, (token, position)) in batch.tokens.iter().zip(batch.positions).enumerate() {
             if self.fail_after.get() == Some(row) {
                 self.fail_after.set(None);
                 return Err(injected("a run that stopped half-way"));
             }
-            let blocks = batch.sequences[*sequence as usize].blocks;
-            *self.place(blocks, *position as usize) = Some((token.0, *position));
+            let blocks = batch.sequences[batch.sequence[row] as usize].blocks;
+            let entry = Some((token.0, *position));
+            *self.place(blocks, *position as usize) = entry;
+            let state = slot_of(row).map_or(0, |StateSlot(slot)| {
+                slots[slot as usize] = advance(slots[slot as usize], entry);
+                slots[slot as usize]
+            });
+            if wanted.next_if(|w| **w as usize == row).is_some() {
+                let entries = (0..=*position as usize).map(|p| *self.place(blocks, p));
+                out.next().expect("as many as wanted").copy_from_slice(&answer(entries, state));
+            }
         }
-        for (out, row) in outputs.logits.chunks_exact_mut(VOCAB).zip(batch.wanted) {
-            let blocks = batch.sequences[batch.sequence[*row as usize] as usize].blocks;
-            let last = batch.positions[*row as usize] as usize;
-            out.copy_from_slice(&digest((0..=last).map(|p| *self.place(blocks, p))));
-        }
+        self.slots = slots;
         Ok(())
     }
 
@@ -88,10 +114,11 @@ impl Exec for Recorder {
             return Err(injected("a copy that failed"));
         }
         for copy in copies {
-            let StateCopy::Block { from, to } = copy else {
-                unreachable!("there are no other states");
-            };
-            self.cache[to.0 as usize] = self.cache[from.0 as usize];
+            match copy {
+                StateCopy::Block { from, to } => self.cache[to.0 as usize] = self.cache[from.0 as usize],
+                StateCopy::Slot { from, to } => self.slots[to.0 as usize] = self.slots[from.0 as usize],
+                StateCopy::Clear { slot } => self.slots[slot.0 as usize] = 0,
+            }
         }
         Ok(())
     }
@@ -110,8 +137,9 @@ impl Past {
         self.blocks.truncate(self.ids.len().div_ceil(KV_BLOCK));
     }
 
-    fn logits(&self, position: usize) -> [f32; VOCAB] {
-        digest((0..=position).map(|p| Some((self.ids[p], p as u32))))
+    fn logits(&self, position: usize, recurrent: bool) -> [f32; VOCAB] {
+        let entries = || (0..=position).map(|p| Some((self.ids[p], p as u32)));
+        answer(entries(), if recurrent { entries().fold(0, advance) } else { 0 })
     }
 }
 
@@ -199,6 +227,8 @@ fn act() -> impl Strategy<Value = Act> {
 struct World {
     real: Sequences<Recorder>,
     blocks: usize,
+    /// Copies of recurrent state; 0 if the model has none.
+    slots: usize,
     ids: Vec<SequenceId>,
     kept: Vec<Snapshot>,
     oracle: Oracle,
@@ -206,9 +236,9 @@ struct World {
 }
 
 impl World {
-    fn new(blocks: usize) -> Self {
-        let real = Sequences::new(Recorder::new(blocks));
-        Self { real, blocks, ids: vec![], kept: vec![], oracle: Oracle::default(), next_token: 0 }
+    fn new(blocks: usize, slots: usize) -> Self {
+        let real = Sequences::new(Recorder::new(blocks, slots));
+        Self { real, blocks, slots, ids: vec![], kept: vec![], oracle: Oracle::default(), next_token: 0 }
     }
 
     /// Blocks nobody should hold.
@@ -249,8 +279,13 @@ impl World {
             Act::Rewind(s, to) => {
                 let Some(s) = sequence(*s) else { return };
                 let past = &mut self.oracle.sequences[s];
-                past.rewind(*to);
-                assert_eq!(self.real.rewind(self.ids[s], *to).expect("open"), past.ids.len());
+                let reached = self.real.rewind(self.ids[s], *to).expect("open");
+                let restorable = (*to).min(past.ids.len());
+                // Recurrent state can be put back to where a copy was kept, and to the present.
+                let exact = self.slots == 0 || restorable == past.ids.len();
+                assert!(reached == restorable || !exact && reached < restorable, "{reached}, not {restorable}");
+                past.rewind(reached);
+                assert_eq!(self.real.rewind(self.ids[s], reached).expect("open"), reached);
             }
             Act::Snapshot(s) => {
                 let Some(s) = sequence(*s) else { return };
@@ -308,14 +343,20 @@ impl World {
                 for (s, tokens, want) in &chosen {
                     let past = &after.sequences[*s];
                     let first = past.ids.len() - want.rows(tokens.len());
-                    expected.extend((first..past.ids.len()).flat_map(|p| past.logits(p)));
+                    expected.extend((first..past.ids.len()).flat_map(|p| past.logits(p, self.slots > 0)));
                 }
-                assert_eq!(logits, expected, "attention would read other entries");
+                assert_eq!(logits, expected, "the device would read another past");
                 self.oracle = after;
             }
             Err(ExecError::StateFull { needed, free: found, total, block }) => {
                 assert_eq!((needed, found, total, block), (taken, free, self.blocks, KV_BLOCK));
                 assert!(taken > free);
+            }
+            Err(ExecError::StateSlotsFull { total }) => {
+                // One a sequence, one a feed that must leave a shared one, and what snapshots keep.
+                let most = self.ids.len() + chosen.len() + 5 * self.kept.len();
+                assert!(total == self.slots && total < most, "{total} copies should have been enough");
+                assert!(taken <= free);
             }
             Err(error) => {
                 assert!(failure.is_some(), "{error}");
@@ -335,40 +376,61 @@ proptest! {
 
     #[test]
     fn every_sequence_reads_its_own_past(blocks in 1..24usize, acts in prop::collection::vec(act(), 1..60)) {
-        let mut world = World::new(blocks);
-        for act in &acts {
-            world.act(act);
-            world.check();
-        }
-        // Everything that was kept still reads as it should, one at a time so that blocks suffice.
-        let World { mut real, mut ids, kept, oracle, .. } = world;
-        let mut pasts = oracle.sequences;
-        for (kept, past) in kept.into_iter().zip(oracle.snapshots) {
-            let id = real.open();
-            real.restore(id, &kept).expect("open");
-            real.release(kept);
-            ids.push(id);
-            pasts.push(past);
-        }
-        for (id, mut past) in ids.into_iter().zip(pasts) {
-            let mut logits = [0.0; VOCAB];
-            let feed = Feed { sequence: id, tokens: &[TokenId(7)], want: Want::Last };
-            match real.run(TRUNK, &[feed], &mut logits) {
-                Ok(()) => {
-                    past.ids.push(7);
-                    prop_assert_eq!(logits, past.logits(past.ids.len() - 1));
-                }
-                Err(error) => prop_assert!(matches!(error, ExecError::StateFull { .. }), "{}", error),
+        all_acts(World::new(blocks, 0), &acts);
+    }
+
+    #[test]
+    fn recurrent_state_goes_with_every_sequence(
+        blocks in 1..24usize,
+        slots in 1..24usize,
+        acts in prop::collection::vec(act(), 1..60),
+    ) {
+        all_acts(World::new(blocks, slots), &acts);
+    }
+}
+
+/// Does everything, then looks at all that is left, closes it, and finds that nothing is held.
+fn all_acts(mut world: World, acts: &[Act]) {
+    for act in acts {
+        world.act(act);
+        world.check();
+    }
+    // Everything that was kept still reads as it should, one at a time so that blocks suffice.
+    let World { mut real, blocks, slots, mut ids, kept, oracle, .. } = world;
+    let mut pasts = oracle.sequences;
+    for (kept, past) in kept.into_iter().zip(oracle.snapshots) {
+        let id = real.open();
+        real.restore(id, &kept).expect("open");
+        real.release(kept);
+        ids.push(id);
+        pasts.push(past);
+    }
+    for (id, mut past) in ids.into_iter().zip(pasts) {
+        let mut logits = [0.0; VOCAB];
+        let feed = Feed { sequence: id, tokens: &[TokenId(7)], want: Want::Last };
+        match real.run(TRUNK, &[feed], &mut logits) {
+            Ok(()) => {
+                past.ids.push(7);
+                assert_eq!(logits, past.logits(past.ids.len() - 1, slots > 0));
             }
-            real.close(id).expect("open");
+            Err(error) => {
+                assert!(matches!(error, ExecError::StateFull { .. } | ExecError::StateSlotsFull { .. }), "{error}")
+            }
         }
-        prop_assert_eq!(real.free_blocks(), blocks);
+        real.close(id).expect("open");
+    }
+    assert_eq!(real.free_blocks(), blocks);
+    // Every block and every copy of recurrent state can be had again.
+    let fresh = if slots == 0 { blocks } else { blocks.min(slots) };
+    for _ in 0..fresh {
+        let feed = Feed { sequence: real.open(), tokens: &[TokenId(1)], want: Want::Nothing };
+        real.run(TRUNK, &[feed], &mut []).expect("everything is free");
     }
 }
 
 #[test]
 fn a_rewind_into_a_shared_block_leaves_the_other_holder_alone() {
-    let mut world = World::new(8);
+    let mut world = World::new(8, 0);
     for act in [
         Act::Open,
         Act::Run(vec![(0, 40, Want::Last)], None),
@@ -388,7 +450,7 @@ fn a_rewind_into_a_shared_block_leaves_the_other_holder_alone() {
 
 #[test]
 fn two_forks_in_one_run_take_one_copy_of_their_common_block() {
-    let mut world = World::new(2);
+    let mut world = World::new(2, 0);
     let both = Act::Run(vec![(0, 1, Want::Last), (1, 1, Want::Last)], None);
     for act in [Act::Open, Act::Run(vec![(0, 5, Want::Last)], None), Act::Fork(0), both] {
         world.act(&act);
@@ -399,7 +461,7 @@ fn two_forks_in_one_run_take_one_copy_of_their_common_block() {
 
 #[test]
 fn a_copy_that_fails_changes_nothing() {
-    let mut world = World::new(4);
+    let mut world = World::new(4, 0);
     let write = |failure| Act::Run(vec![(1, 40, Want::All)], failure);
     for act in [
         Act::Open,
@@ -415,8 +477,37 @@ fn a_copy_that_fails_changes_nothing() {
 }
 
 #[test]
+fn recurrent_state_is_kept_where_feeds_begin() {
+    for (to, expected) in [(64, 64), (63, 48), (50, 48), (48, 48), (47, 32), (16, 16), (15, 0), (0, 0)] {
+        let mut real = Sequences::new(Recorder::new(8, 8));
+        let id = real.open();
+        for chunk in 0..4 {
+            let tokens: Vec<_> = (0..16).map(|i| TokenId(16 * chunk + i)).collect();
+            real.run(TRUNK, &[Feed { sequence: id, tokens: &tokens, want: Want::Nothing }], &mut []).expect("runs");
+        }
+        assert_eq!(real.rewind(id, to).expect("open"), expected, "rewound to {to}");
+    }
+}
+
+/// One copy is enough for one sequence: what was kept makes way.
+#[test]
+fn a_single_copy_of_recurrent_state_serves_a_sequence() {
+    let mut world = World::new(8, 1);
+    world.act(&Act::Open);
+    for count in [20, 1, 1, 30] {
+        world.act(&Act::Run(vec![(0, count, Want::All)], None));
+        world.check();
+    }
+    assert_eq!(world.oracle.sequences[0].ids.len(), 52);
+    world.act(&Act::Rewind(0, 10));
+    assert_eq!(world.oracle.sequences[0].ids.len(), 0);
+    world.act(&Act::Run(vec![(0, 3, Want::All)], None));
+    assert_eq!(world.oracle.sequences[0].ids.len(), 3);
+}
+
+#[test]
 fn what_is_refused_leaves_everything_as_it_was() {
-    let mut sequences = Sequences::new(Recorder::new(2));
+    let mut sequences = Sequences::new(Recorder::new(2, 0));
     let (a, b) = (sequences.open(), sequences.open());
     let feed = |sequence, tokens| Feed { sequence, tokens, want: Want::Last };
     let many = [TokenId(1); 33];

@@ -28,13 +28,13 @@ pub enum RuntimeError {
     },
     /// The weight files.
     #[error(transparent)]
-    Weights(#[from] WeightsError),
+    Weights(Box<WeightsError>),
     /// The model's description.
     #[error(transparent)]
     Model(#[from] ModelError),
     /// The device cannot run the model.
     #[error(transparent)]
-    Plan(#[from] PlanError),
+    Plan(Box<PlanError>),
     /// Text and tokens.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),
@@ -124,6 +124,19 @@ pub enum RuntimeError {
     /// The model has no template to chat with.
     #[error("this model has no chat template; use raw completion (`turbospark complete`) instead")]
     NoChatTemplate,
+}
+
+// Boxed, so that a result costs little to pass on.
+impl From<WeightsError> for RuntimeError {
+    fn from(error: WeightsError) -> Self {
+        Self::Weights(Box::new(error))
+    }
+}
+
+impl From<PlanError> for RuntimeError {
+    fn from(error: PlanError) -> Self {
+        Self::Plan(Box::new(error))
+    }
 }
 
 /// A producer could not produce.

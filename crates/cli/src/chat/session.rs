@@ -121,10 +121,11 @@ impl Session {
 
 /// In a session the remedy for a full context is another one than on the command line.
 fn explain(failure: Failure) -> Failure {
-    match failure {
-        Failure::Failed(error) if matches!(error.downcast_ref(), Some(RuntimeError::ContextOverflow { .. })) => {
+    let Failure::Failed(error) = failure else { return failure };
+    match error.downcast_ref() {
+        Some(RuntimeError::ContextOverflow { .. } | RuntimeError::PromptTooLong { .. }) => {
             Failure::Failed(error.context("the conversation is too long; /clear begins a new one"))
         }
-        other => other,
+        _ => Failure::Failed(error),
     }
 }
