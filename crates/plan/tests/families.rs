@@ -266,3 +266,36 @@ fn released_options_are_known_and_others_refused_by_name() {
         assert!(message.contains(&format!("{blamed}`")), "{name} with {keys}: {message}");
     }
 }
+
+/// Experts that are all alike are the dense layer, whatever the router says.
+#[test]
+fn identical_experts_are_the_dense_model() {
+    let (moe, weights) = checkpoint(&golden("mixtral").join("model.safetensors"));
+    let (mut alike, mut dense) = (Weights::default(), Weights::default());
+    for tensor in weights.iter() {
+        let Some((at, rest)) = tensor.name().split_once(".block_sparse_moe.") else {
+            alike.insert(tensor.clone());
+            dense.insert(tensor.clone());
+            continue;
+        };
+        let Some(matrix) = rest.strip_prefix("experts.").and_then(|rest| rest.split_once('.')).map(|(_, m)| m) else {
+            alike.insert(tensor.clone());
+            continue;
+        };
+        let first = weights.require(&format!("{at}.block_sparse_moe.experts.0.{matrix}")).expect("is there");
+        alike.insert(first.renamed(tensor.name()));
+        let name = matrix.replace("w1", "gate_proj").replace("w2", "down_proj").replace("w3", "up_proj");
+        dense.insert(first.renamed(format!("{at}.mlp.{name}")));
+    }
+    let text = std::fs::read_to_string(golden("mixtral").join("config.json")).expect("a config");
+    let text = text.replace("\"num_local_experts\": 6", "\"num_local_experts\": null");
+    let config = Config::from_json(text.replace("MixtralForCausalLM", "LlamaForCausalLM").as_bytes()).expect("JSON");
+    let plain = Checkpoint::from_config(config, WeightIndex::of(&dense)).and_then(|c| {
+        c.config.opt_size("num_experts_per_tok")?;
+        build(&c)
+    });
+    let tokens: Vec<_> = (10..70).map(TokenId).collect();
+    let expected = logits(&plain.expect("builds"), &dense, &tokens);
+    let found = logits(&build(&with_weights(&moe, &alike)).expect("builds"), &alike, &tokens);
+    assert!(testkit::worst(&found, &expected) < 1e-4);
+}
