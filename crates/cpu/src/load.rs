@@ -121,3 +121,47 @@ fn dtype(source: &Source, weights: &Weights) -> Result<DType, PlanError> {
         Source::Mxfp4 { .. } => DType::MXFP4,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Stored;
+    use plan::lower;
+    use testkit::{Model, families};
+
+    /// What is announced before loading is what loading takes, for every weight of every family.
+    #[test]
+    fn bytes_are_known_before_loading() {
+        for golden in families() {
+            let model = Model::open(&golden.path());
+            let program = lower(&model.spec, &model.index).unwrap_or_else(|e| panic!("{e}"));
+            for used in &program.weights {
+                let announced = Stored::bytes(used, &model.weights).unwrap_or_else(|e| panic!("{e}"));
+                let taken = match Stored::load(used, &model.weights).unwrap_or_else(|e| panic!("{e}")) {
+                    Stored::Vector(values) => 4 * values.len(),
+                    Stored::Matrix(tensor) => tensor.bytes().len(),
+                    Stored::Experts(tensors) => tensors.iter().map(|t| t.bytes().len()).sum(),
+                };
+                assert_eq!(announced, taken as u64, "{}/{}: {}", golden.model, golden.file, used.source);
+            }
+        }
+    }
+
+    /// Experts that lie one after the other in the file are read where they are.
+    #[test]
+    fn neighbouring_experts_are_not_copied() {
+        for (name, file) in
+            [("qwen3_moe", "model.gguf"), ("qwen3_moe", "model.safetensors"), ("gemma4_moe", "model.gguf")]
+        {
+            let golden = families().into_iter().find(|g| (g.model, g.file) == (name, file)).expect("a golden model");
+            let model = Model::open(&golden.path());
+            let program = lower(&model.spec, &model.index).unwrap_or_else(|e| panic!("{e}"));
+            let mapped: Vec<_> = model.weights.iter().map(|t| t.bytes().as_ptr_range()).collect();
+            for used in &program.weights {
+                if let Stored::Experts(experts) = Stored::load(used, &model.weights).unwrap_or_else(|e| panic!("{e}")) {
+                    let inside = |at: *const u8| mapped.iter().any(|range| range.contains(&at));
+                    assert!(experts.iter().all(|t| inside(t.bytes().as_ptr())), "{name}/{file}: {}", used.source);
+                }
+            }
+        }
+    }
+}

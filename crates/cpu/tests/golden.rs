@@ -44,11 +44,6 @@ impl Run {
     }
 }
 
-fn only() -> impl Iterator<Item = GoldenFile> {
-    let only = std::env::var("ONLY").unwrap_or_default();
-    families().into_iter().filter(move |g| g.model.contains(&only))
-}
-
 fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|x| x.to_bits()).collect()
 }
@@ -56,7 +51,7 @@ fn bits(values: &[f32]) -> Vec<u32> {
 #[test]
 fn logits_match_the_publishers_and_no_chunk_size_changes_a_bit() {
     let mut failures = Vec::new();
-    for golden in only() {
+    for golden in families() {
         let mut run = Run::open(&golden);
         let whole = run.rest(usize::MAX);
         let mut errors = golden.errors(&whole);
@@ -90,7 +85,7 @@ fn logits_match_the_publishers_and_no_chunk_size_changes_a_bit() {
 
 #[test]
 fn a_batch_of_sequences_gives_each_the_bits_it_has_alone() {
-    for golden in only() {
+    for golden in families() {
         let mut run = Run::open(&golden);
         let whole = run.rest(usize::MAX);
         run.rewind(0);
@@ -116,7 +111,7 @@ fn a_batch_of_sequences_gives_each_the_bits_it_has_alone() {
 
 #[test]
 fn a_fork_and_a_snapshot_continue_as_the_sequence_would() {
-    for golden in only() {
+    for golden in families() {
         let mut run = Run::open(&golden);
         let whole = run.rest(usize::MAX);
         run.rewind(0);

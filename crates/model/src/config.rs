@@ -17,16 +17,20 @@ const INERT: &[&str] = &[
     "architectures",
     "attention_dropout",
     "attn_implementation",
+    "auto_map",
+    "aux_loss_alpha",
     "bos_token_id",
     "cache_implementation",
     "dtype",
     "eos_token_id",
+    "ep_size",
     "finetuned",
     "general.basename",
     "general.name",
     "hidden_dropout",
     "initializer_range",
     "is_llama_config",
+    "mamba_ssm_dtype",
     "max_window_layers",
     "model_type",
     "output_attentions",
@@ -37,6 +41,7 @@ const INERT: &[&str] = &[
     "resid_pdrop",
     "router_aux_loss_coef",
     "router_jitter_noise",
+    "seq_aux",
     "torch_dtype",
     "transformers.js_config",
     "transformers_version",
@@ -253,6 +258,15 @@ impl Config {
         let index = |v: &Value| v.as_u64().map(|i| i as usize).filter(|i| *i < end);
         let list: Option<Vec<usize>> = value.as_array().and_then(|a| a.iter().map(index).collect());
         list.map(Some).ok_or_else(|| self.bad(key, &format!("a list of integers below {end}"), value))
+    }
+
+    /// Fails unless an option is absent or has the one value this build knows.
+    pub fn only(&self, key: &str, known: impl Into<Value>) -> Result<(), ModelError> {
+        let known = known.into();
+        match self.get(key) {
+            Some(found) if *found != known => Err(self.bad(key, &known.to_string(), found)),
+            _ => Ok(()),
+        }
     }
 
     /// An error about the value of `key`.

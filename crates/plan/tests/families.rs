@@ -203,3 +203,99 @@ fn experts_may_be_fused_or_apart() {
     let spec = build(&with_weights(&apart, &fused)).expect("builds");
     assert!(logits(&spec, &fused, &tokens) == logits(&build(&apart).expect("builds"), &weights, &tokens));
 }
+
+/// A golden model's config with some keys replaced, built on its tensors.
+fn with_keys(name: &str, keys: &str) -> Result<ModelSpec, String> {
+    let (_, weights) = checkpoint(&golden(name).join("model.safetensors"));
+    let text = std::fs::read_to_string(golden(name).join("config.json")).expect("a config");
+    // Of two entries of one key, JSON's reader takes the later.
+    let end = text.rfind('}').expect("an object");
+    let config = Config::from_json(format!("{}, {keys}}}", &text[..end]).as_bytes()).expect("JSON");
+    let checkpoint = Checkpoint::from_config(config, WeightIndex::of(&weights)).map_err(|e| e.to_string())?;
+    open(&checkpoint)
+}
+
+/// What released configs say besides, and what this build would have to compute in another way.
+#[test]
+fn released_options_are_known_and_others_refused_by_name() {
+    let known = [
+        (
+            "gpt_oss",
+            r#""experts_per_token": 2, "initial_context_length": 16, "quantization_config": {"quant_method": "mxfp4"}"#,
+        ),
+        (
+            "deepseek2",
+            r#""moe_layer_freq": 1, "aux_loss_alpha": 0.001, "seq_aux": true, "ep_size": 1, "scoring_func": "softmax""#,
+        ),
+        ("qwen3_5", r#""attn_output_gate": true, "mamba_ssm_dtype": "float32", "mtp_num_hidden_layers": 1"#),
+        (
+            "minimax_m2",
+            r#""use_mtp": true, "num_mtp_modules": 3, "qk_norm_type": "per_layer", "scoring_func": "sigmoid""#,
+        ),
+        ("qwen3_moe", r#""max_window_layers": 48, "rope_scaling": null"#),
+        ("mixtral", r#""rope_theta": 1e6"#),
+    ];
+    for (name, keys) in known {
+        let plain = open(&checkpoint(&golden(name).join("model.safetensors")).0).expect("builds");
+        assert_eq!(with_keys(name, keys).as_ref(), Ok(&plain), "{name}");
+    }
+    let refused = [
+        ("gpt_oss", r#""experts_per_token": 4"#, "experts_per_token"),
+        ("gpt_oss", r#""quantization_config": {"quant_method": "fp8"}"#, "quant_method"),
+        ("minimax_m2", r#""quantization_config": {"quant_method": "fp8"}"#, "quantization_config"),
+        ("minimax_m2", r#""use_qk_norm": false"#, "use_qk_norm"),
+        ("deepseek2", r#""moe_layer_freq": 2"#, "moe_layer_freq"),
+        ("deepseek2", r#""topk_method": "noaux_tc""#, "topk_method"),
+        ("deepseek2", r#""scoring_func": "sigmoid""#, "scoring_func"),
+        ("qwen3_5", r#""attn_output_gate": false"#, "attn_output_gate"),
+        (
+            "qwen3_5",
+            r#""layer_types": ["linear_attention", "mamba", "linear_attention", "full_attention"]"#,
+            "layer_types",
+        ),
+        ("qwen4_exp", r#""output_gate_type": "silu""#, "output_gate_type"),
+        ("qwen4_exp", r#""indexer_kv_heads": 2"#, "indexer_kv_heads"),
+        ("gemma4_dense", r#""use_bidirectional_attention": "all""#, "use_bidirectional_attention"),
+        ("spark2_5", r#""gate_attn_act_mode": "tanh""#, "gate_attn_act_mode"),
+        ("minimax_m3", r#""index_n_heads": 4"#, "index_n_heads"),
+        ("mixtral", r#""num_experts_per_tok": 9"#, "num_experts_per_tok"),
+        ("qwen3_moe", r#""hidden_act": "gelu""#, "hidden_act"),
+    ];
+    for (name, keys, blamed) in refused {
+        let message = with_keys(name, keys).expect_err(keys);
+        assert!(message.contains(&format!("{blamed}`")), "{name} with {keys}: {message}");
+    }
+}
+
+/// Experts that are all alike are the dense layer, whatever the router says.
+#[test]
+fn identical_experts_are_the_dense_model() {
+    let (moe, weights) = checkpoint(&golden("mixtral").join("model.safetensors"));
+    let (mut alike, mut dense) = (Weights::default(), Weights::default());
+    for tensor in weights.iter() {
+        let Some((at, rest)) = tensor.name().split_once(".block_sparse_moe.") else {
+            alike.insert(tensor.clone());
+            dense.insert(tensor.clone());
+            continue;
+        };
+        let Some(matrix) = rest.strip_prefix("experts.").and_then(|rest| rest.split_once('.')).map(|(_, m)| m) else {
+            alike.insert(tensor.clone());
+            continue;
+        };
+        let first = weights.require(&format!("{at}.block_sparse_moe.experts.0.{matrix}")).expect("is there");
+        alike.insert(first.renamed(tensor.name()));
+        let name = matrix.replace("w1", "gate_proj").replace("w2", "down_proj").replace("w3", "up_proj");
+        dense.insert(first.renamed(format!("{at}.mlp.{name}")));
+    }
+    let text = std::fs::read_to_string(golden("mixtral").join("config.json")).expect("a config");
+    let text = text.replace("\"num_local_experts\": 6", "\"num_local_experts\": null");
+    let config = Config::from_json(text.replace("MixtralForCausalLM", "LlamaForCausalLM").as_bytes()).expect("JSON");
+    let plain = Checkpoint::from_config(config, WeightIndex::of(&dense)).and_then(|c| {
+        c.config.opt_size("num_experts_per_tok")?;
+        build(&c)
+    });
+    let tokens: Vec<_> = (10..70).map(TokenId).collect();
+    let expected = logits(&plain.expect("builds"), &dense, &tokens);
+    let found = logits(&build(&with_weights(&moe, &alike)).expect("builds"), &alike, &tokens);
+    assert!(testkit::worst(&found, &expected) < 1e-4);
+}

@@ -43,6 +43,7 @@ pub(super) fn build(checkpoint: &Checkpoint) -> Result<ModelSpec, ModelError> {
     for biases in ["attention_bias", "mlp_bias"] {
         c.flag(biases)?; // the tensors themselves decide
     }
+    c.only("moe_layer_freq", 1)?;
     let heads = heads(checkpoint)?;
     let (rope, scale) = rope(checkpoint, &heads)?;
     let dense = c.opt_count("first_k_dense_replace")?.unwrap_or(0);

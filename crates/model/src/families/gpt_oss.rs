@@ -39,6 +39,14 @@ pub(super) fn build(checkpoint: &Checkpoint) -> Result<ModelSpec, ModelError> {
     let window = c.size("sliding_window")?;
     let sliding = checkpoint.sliding_layers(d.layers, PERIOD)?;
     let (experts, top_k) = checkpoint.expert_counts()?.ok_or_else(|| c.missing("num_local_experts"))?;
+    c.only("experts_per_token", top_k)?;
+    if let RopeScaling::Yarn { original_context, .. } = rope.scaling {
+        c.only("initial_context_length", original_context as usize)?;
+    }
+    if let Some(quantisation) = c.section("quantization_config")? {
+        quantisation.only("quant_method", "mxfp4")?;
+        quantisation.get("modules_to_not_convert"); // their tensors say so themselves
+    }
     let layers = (0..d.layers).map(|i| {
         let at = format!("model.layers.{i}");
         let norm = |name| checkpoint.norm(&format!("{at}.{name}"), d.hidden, d.eps);

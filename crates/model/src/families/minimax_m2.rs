@@ -29,7 +29,12 @@ pub(super) fn build(checkpoint: &Checkpoint) -> Result<ModelSpec, ModelError> {
         checkpoint.expect_activation(key, &[expected])?;
     }
     for known in ["use_qk_norm", "use_routing_bias"] {
-        c.flag(known)?; // the tensors themselves decide
+        c.only(known, true)?;
+    }
+    c.only("shared_intermediate_size", 0)?;
+    c.only("attn_type_list", vec![1; d.layers])?; // every layer softmax attention
+    for unused in ["mlp_intermediate_size", "mtp_transformer_layers", "num_mtp_modules", "use_mtp"] {
+        c.get(unused);
     }
     let rope = checkpoint.rope(&d, 5_000_000.0)?;
     let layers = (0..d.layers).map(|i| {
@@ -53,11 +58,7 @@ pub(super) fn build(checkpoint: &Checkpoint) -> Result<ModelSpec, ModelError> {
 
 /// Fails for a GGUF file whose router scores in another way.
 pub(super) fn expect_sigmoid(checkpoint: &Checkpoint) -> Result<(), ModelError> {
-    let c = &checkpoint.config;
-    match c.opt_size("expert_gating_func")? {
-        Some(found) if found != SIGMOID => Err(c.bad("expert_gating_func", "2, a sigmoid", &found.into())),
-        _ => Ok(()),
-    }
+    checkpoint.config.only("expert_gating_func", SIGMOID)
 }
 
 fn moe(checkpoint: &Checkpoint, at: &str, d: &Dims) -> Result<Ffn, ModelError> {

@@ -31,6 +31,7 @@ pub(super) fn build(checkpoint: &Checkpoint) -> Result<ModelSpec, ModelError> {
     let mut d = checkpoint.dims()?;
     checkpoint.expect_activation("hidden_act", &["silu"])?;
     c.flag("attention_bias")?; // the tensors themselves decide
+    c.only("attn_output_gate", true)?;
     for drafter in ["mtp_num_hidden_layers", "mtp_use_dedicated_embeddings"] {
         c.get(drafter);
     }

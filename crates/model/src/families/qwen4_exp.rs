@@ -33,10 +33,8 @@ pub(super) fn build(checkpoint: &Checkpoint) -> Result<ModelSpec, ModelError> {
     let d = checkpoint.dims()?;
     checkpoint.expect_activation("hidden_act", &["silu"])?;
     checkpoint.expect_activation("output_gate_type", &["sigmoid"])?;
-    for (key, only) in [("norm_topk_prob", true), ("attention_bias", false)] {
-        if c.flag(key)?.is_some_and(|found| found != only) {
-            return Err(c.bad(key, &only.to_string(), &(!only).into()));
-        }
+    for (key, only) in [("norm_topk_prob", true), ("attention_bias", false), ("attn_output_gate", true)] {
+        c.only(key, only)?;
     }
     for described in ["number_of_conv_states", "mtp_num_hidden_layers", "mtp_use_dedicated_embeddings"] {
         c.get(described);
@@ -109,9 +107,7 @@ fn indexer(
     };
     let [heads, head_dim, budget] = keys.map(|key| c.size(key));
     let (heads, head_dim, budget) = (heads?, head_dim?, budget?);
-    if c.opt_size("indexer_kv_heads")?.is_some_and(|kv| kv != 1) {
-        return Err(c.bad("indexer_kv_heads", "1", &"another number".into()));
-    }
+    c.only("indexer_kv_heads", 1)?;
     let block = if gguf {
         let ratios = c.get("compress_ratios").and_then(|v| v.as_array());
         let ratio = ratios.filter(|r| r.len() == d.layers).and_then(|r| r[layer].as_u64());

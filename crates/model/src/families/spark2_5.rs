@@ -27,9 +27,7 @@ pub(super) fn build(checkpoint: &Checkpoint) -> Result<ModelSpec, ModelError> {
     let d = checkpoint.dims()?;
     checkpoint.expect_activation("hidden_act", &["gelu"])?;
     checkpoint.expect_activation("gate_attn_act_mode", &["sigmoid"])?;
-    if c.flag("headwise_attn_output_gate")? == Some(false) {
-        return Err(c.bad("headwise_attn_output_gate", "true", &false.into()));
-    }
+    c.only("headwise_attn_output_gate", true)?;
     for biases in ["attention_bias", "mlp_bias"] {
         c.flag(biases)?; // the tensors themselves decide
     }

@@ -10,9 +10,7 @@ pub(super) fn moe(checkpoint: &Checkpoint, at: &str, d: &Dims) -> Result<Ffn, Mo
     let (experts, top_k) = checkpoint.expert_counts()?.ok_or_else(|| c.missing("n_routed_experts"))?;
     let inner = c.size("moe_intermediate_size")?;
     checkpoint.expect_activation("scoring_func", &["softmax"])?;
-    if c.opt_size("expert_gating_func")?.is_some_and(|found| found != 1) {
-        return Err(c.bad("expert_gating_func", "1, a softmax", &"another".into()));
-    }
+    c.only("expert_gating_func", 1)?; // a softmax
     let mut router = checkpoint.router(&format!("{at}.gate"), d, experts, top_k)?;
     router.routing.renormalise = c.flag("norm_topk_prob")?.unwrap_or(false);
     router.routing.scale = c.opt_number("routed_scaling_factor")?.unwrap_or(1.0);
