@@ -1,5 +1,7 @@
 //! `turbospark`: run language models on this machine.
 #![forbid(unsafe_code)]
+// Comments on arguments are help texts, whose brackets are no links.
+#![allow(rustdoc::broken_intra_doc_links)]
 
 mod arguments;
 mod chat;

@@ -1,7 +1,7 @@
 //! What a device *runs*: a straight list of coarse steps over numbered slots, lowered once from a
 //! [`model::ModelSpec`], for every family and every device.
 //!
-//! The order of passes is `lower` → `fuse` → `assign_slots`. [`reference`] is the scalar interpreter of the
+//! The order of passes is `lower` → `fuse` → `assign_slots`. [`mod@reference`] is the scalar interpreter of the
 //! steps: the place to read what a step means, and the oracle of every kernel.
 #![forbid(unsafe_code)]
 

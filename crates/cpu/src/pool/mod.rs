@@ -3,7 +3,7 @@
 //! The caller takes part. Tasks are claimed from one counter, and a run is over when all *tasks* are done, so a worker that the
 //! system has descheduled delays nobody unless it holds a task. Waiting threads spin briefly, then sleep.
 //!
-//! The pool knows nothing of what a task does; [`tiles`] splits an output buffer among tasks without overlap.
+//! The pool knows nothing of what a task does; [`Tiles`] splits an output buffer among tasks without overlap.
 #![allow(unsafe_code)]
 
 mod default_threads;

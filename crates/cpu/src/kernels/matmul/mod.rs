@@ -1,6 +1,6 @@
 //! Matrix products straight from the stored weight blocks: `y[row, o] = Σₖ W[o, k] · x[row, k]`.
 //!
-//! Each format has one arithmetic, stated in [`layout`] for the integer formats and in [`float`] for the others. The same bits
+//! Each format has one arithmetic, stated in `layout` for the integer formats and in `float` for the others. The same bits
 //! come out for one row or many, for any split of the outputs among tasks, and at every level of [`Isa`].
 
 mod float;
