@@ -9,25 +9,6 @@ use testkit::{Architecture, Model, Options, Random, families, quantised, synthet
 use turbospark_conformance::{Driver, Failures, Graph};
 use weights::{DType, Weights};
 
-const TYPES: &[DType] = &[
-    DType::F32,
-    DType::F16,
-    DType::BF16,
-    DType::Q4_0,
-    DType::Q4_1,
-    DType::Q5_0,
-    DType::Q5_1,
-    DType::Q8_0,
-    DType::Q2K,
-    DType::Q3K,
-    DType::Q4K,
-    DType::Q5K,
-    DType::Q6K,
-    DType::IQ4NL,
-    DType::IQ4XS,
-    DType::IQ3S,
-    DType::MXFP4,
-];
 const VOCAB: usize = 50;
 const LIMITS: Limits = Limits { rows: 80, wanted: 80, blocks: 8, kv: KvTypes::both(KvType::F16), state_slots: 8 };
 
@@ -41,10 +22,10 @@ struct Fused {
 
 fn cases() -> Vec<Fused> {
     let mut cases = Vec::new();
-    for (i, dtype) in TYPES.iter().enumerate() {
+    for (i, dtype) in DType::MATRICES.iter().enumerate() {
         let inputs = if dtype.block_len() == 1 { 45 } else { dtype.block_len() };
         // A neighbour of another type, so that one input is needed as it is and quantised.
-        let other = TYPES[(i + 5) % TYPES.len()];
+        let other = DType::MATRICES[(i + 5) % DType::MATRICES.len()];
         let other = if inputs % other.block_len() == 0 { other } else { DType::F32 };
         for outputs in [3, 8, 77] {
             let name = |what: &str| format!("{what} {dtype}/{other} {outputs}x{inputs}");

@@ -18,26 +18,6 @@ const PREFILL_ROWS: usize = 128;
 const ROUNDS: usize = 7;
 const SECONDS: f64 = 0.03;
 
-const DTYPES: [DType; 17] = [
-    DType::F32,
-    DType::F16,
-    DType::BF16,
-    DType::Q4_0,
-    DType::Q4_1,
-    DType::Q5_0,
-    DType::Q5_1,
-    DType::Q8_0,
-    DType::Q2K,
-    DType::Q3K,
-    DType::Q4K,
-    DType::Q5K,
-    DType::Q6K,
-    DType::IQ4NL,
-    DType::IQ4XS,
-    DType::IQ3S,
-    DType::MXFP4,
-];
-
 fn main() {
     let wanted: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
     let isa = Isa::detect();
@@ -46,7 +26,7 @@ fn main() {
         "{:?}; decode in GB/s of stored weights, prefill ({PREFILL_ROWS} rows) in Gop/s, for 1 and 2 threads",
         isa.level()
     );
-    for dtype in DTYPES {
+    for dtype in DType::MATRICES {
         let name = format!("{dtype:?}");
         if !wanted.is_empty() && !wanted.contains(&name) {
             continue;

@@ -6,27 +6,6 @@ use plan::{PlanError, WeightRole, WeightUse, bank, stored, values};
 use std::mem::size_of;
 use weights::{DType, Tensor, Weights};
 
-/// Types the matrix kernels read.
-const MATRIX_TYPES: &[DType] = &[
-    DType::F32,
-    DType::F16,
-    DType::BF16,
-    DType::Q4_0,
-    DType::Q4_1,
-    DType::Q5_0,
-    DType::Q5_1,
-    DType::Q8_0,
-    DType::Q2K,
-    DType::Q3K,
-    DType::Q4K,
-    DType::Q5K,
-    DType::Q6K,
-    DType::IQ4NL,
-    DType::IQ4XS,
-    DType::IQ3S,
-    DType::MXFP4,
-];
-
 /// One weight, ready to use.
 #[derive(Debug)]
 pub(crate) enum Stored {
@@ -91,10 +70,10 @@ pub(crate) fn matrix_of(tensor: &Tensor) -> Matrix<'_> {
 
 /// Fails for types without a kernel.
 fn readable(tensor: Tensor) -> Result<Tensor, PlanError> {
-    if MATRIX_TYPES.contains(&tensor.dtype()) {
+    if DType::MATRICES.contains(&tensor.dtype()) {
         return Ok(tensor);
     }
-    let known: Vec<_> = MATRIX_TYPES.iter().map(|t| t.name()).collect();
+    let known: Vec<_> = DType::MATRICES.iter().map(|t| t.name()).collect();
     Err(PlanError::UnsupportedType {
         name: tensor.name().to_owned(),
         dtype: tensor.dtype().name().to_owned(),

@@ -7,26 +7,6 @@ use turbospark_cpu::kernels::matmul::{Input, Matrix, matmul, wants_quantised};
 use turbospark_cpu::pool::{Pool, Tiles};
 use weights::DType;
 
-const DTYPES: [DType; 17] = [
-    DType::F32,
-    DType::F16,
-    DType::BF16,
-    DType::Q4_0,
-    DType::Q4_1,
-    DType::Q5_0,
-    DType::Q5_1,
-    DType::Q8_0,
-    DType::Q2K,
-    DType::Q3K,
-    DType::Q4K,
-    DType::Q5K,
-    DType::Q6K,
-    DType::IQ4NL,
-    DType::IQ4XS,
-    DType::IQ3S,
-    DType::MXFP4,
-];
-
 /// A small generator, so that a case is one number.
 struct Random(u64);
 
@@ -159,7 +139,7 @@ fn levels() -> Vec<Isa> {
 
 #[test]
 fn products_agree_with_the_dequantised_reference() {
-    for dtype in DTYPES {
+    for dtype in DType::MATRICES {
         let case = Case::new(dtype, [24, 512, 8], 7, false);
         for isa in levels() {
             let found = case.product(isa, 0..8, 8);
@@ -184,7 +164,7 @@ fn the_reference_check_can_fail() {
 
 #[test]
 fn codes_and_activations_at_their_ends_do_not_overflow() {
-    for dtype in DTYPES.into_iter().filter(|dtype| wants_quantised(*dtype)) {
+    for dtype in DType::MATRICES.into_iter().filter(|dtype| wants_quantised(*dtype)) {
         for fill in [0x00, 0x7f, 0x80, 0xff] {
             for sign in [1.0, -1.0] {
                 let mut case = Case::new(dtype, [8, 512, 5], 3, false);
@@ -243,7 +223,7 @@ proptest! {
         seed: u64,
         extreme: bool,
     ) {
-        for dtype in DTYPES {
+        for dtype in DType::MATRICES {
             let case = Case::new(dtype, [outputs, width, rows], seed, extreme);
             let expected = case.product(Isa::SCALAR, 0..rows, outputs);
             for isa in levels() {

@@ -8,6 +8,7 @@
 mod blocks;
 mod device;
 mod error;
+mod fixed;
 mod fuse;
 mod lower;
 mod print;
@@ -22,6 +23,7 @@ mod step;
 pub use blocks::{BlockId, StateSlot};
 pub use device::{Batch, Budget, Caps, Device, Exec, KvType, KvTypes, Limits, Outputs, SequenceArgs, StateCopy};
 pub use error::{ExecError, PlanError};
+pub use fixed::FixedStates;
 pub use fuse::{Fusion, fuse};
 pub use lower::{lower, lower_for};
 pub use program::{KV_BLOCK, KvSpec, Program, ProgramId, Rows, SlotSpec, StateSpec, WeightRole, WeightUse};

@@ -102,6 +102,27 @@ impl UnsupportedType {
 }
 
 impl DType {
+    /// The types a matrix of weights can be stored in and computed with: plain floats first, then the quantised ones.
+    pub const MATRICES: [Self; 17] = [
+        Self::F32,
+        Self::F16,
+        Self::BF16,
+        Self::Q4_0,
+        Self::Q4_1,
+        Self::Q5_0,
+        Self::Q5_1,
+        Self::Q8_0,
+        Self::Q2K,
+        Self::Q3K,
+        Self::Q4K,
+        Self::Q5K,
+        Self::Q6K,
+        Self::IQ4NL,
+        Self::IQ4XS,
+        Self::IQ3S,
+        Self::MXFP4,
+    ];
+
     /// The name as ggml or safetensors spells it: `Q4_K`, `BF16`.
     pub fn name(self) -> &'static str {
         self.info().name

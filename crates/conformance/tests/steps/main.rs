@@ -14,23 +14,8 @@ use testkit::{Random, nmse};
 use turbospark_conformance::{Driver, Failures, Graph};
 use weights::{DType, Weights};
 
-const FLOATS: &[DType] = &[DType::F32, DType::F16, DType::BF16];
-const QUANTISED: &[DType] = &[
-    DType::Q4_0,
-    DType::Q4_1,
-    DType::Q5_0,
-    DType::Q5_1,
-    DType::Q8_0,
-    DType::Q2K,
-    DType::Q3K,
-    DType::Q4K,
-    DType::Q5K,
-    DType::Q6K,
-    DType::IQ4NL,
-    DType::IQ4XS,
-    DType::IQ3S,
-    DType::MXFP4,
-];
+const FLOATS: &[DType] = DType::MATRICES.split_at(3).0;
+const QUANTISED: &[DType] = DType::MATRICES.split_at(3).1;
 /// The same arithmetic in another order.
 const EXACT: f64 = 1e-10;
 /// Activations rounded to eight bits.

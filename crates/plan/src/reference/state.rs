@@ -1,6 +1,7 @@
 //! What the reference device remembers of sequences.
 
 use super::Keys;
+use crate::FixedStates;
 use crate::blocks::{BlockId, StateSlot};
 use crate::device::{Limits, StateCopy};
 use crate::program::{KV_BLOCK, KvSpec, StateSpec};
@@ -10,52 +11,45 @@ use crate::program::{KV_BLOCK, KvSpec, StateSpec};
 pub(super) enum State {
     /// Keys and values.
     Kv(Cache),
-    /// Copies of a state of fixed size: how many values one has, and all of them.
-    Fixed(usize, Vec<f32>),
+    /// Copies of a state of fixed size.
+    Fixed(FixedStates),
 }
 
 impl State {
     pub(super) fn new(spec: &StateSpec, limits: &Limits) -> Self {
         match spec {
             StateSpec::Kv(kv) => Self::Kv(Cache::new(*kv, limits.blocks)),
-            fixed => Self::Fixed(fixed.fixed_values(), vec![0.0; fixed.fixed_values() * limits.state_slots]),
+            fixed => Self::Fixed(FixedStates::new(fixed.fixed_values(), limits.state_slots)),
         }
     }
 
     pub(super) fn cache(&self) -> &Cache {
         match self {
             Self::Kv(cache) => cache,
-            Self::Fixed(..) => unreachable!("the step was lowered with a cache"),
+            Self::Fixed(_) => unreachable!("the step was lowered with a cache"),
         }
     }
 
     pub(super) fn cache_mut(&mut self) -> &mut Cache {
         match self {
             Self::Kv(cache) => cache,
-            Self::Fixed(..) => unreachable!("the step was lowered with a cache"),
+            Self::Fixed(_) => unreachable!("the step was lowered with a cache"),
         }
     }
 
     /// One copy of a fixed state.
     pub(super) fn fixed(&mut self, slot: Option<StateSlot>) -> &mut [f32] {
-        match (self, slot) {
-            (Self::Fixed(0, _), _) => &mut [],
-            (Self::Fixed(len, values), Some(slot)) => &mut values[slot.0 as usize * *len..][..*len],
-            _ => unreachable!("a program with fixed states is run with a slot for each sequence"),
+        match self {
+            Self::Fixed(states) => states.slot(slot),
+            Self::Kv(_) => unreachable!("the step was lowered with a fixed state"),
         }
     }
 
     pub(super) fn copy(&mut self, copy: StateCopy) {
         match (self, copy) {
             (Self::Kv(cache), StateCopy::Block { from, to }) => cache.copy(from, to),
-            (Self::Fixed(len, values), StateCopy::Slot { from, to }) => {
-                let from = from.0 as usize * *len;
-                values.copy_within(from..from + *len, to.0 as usize * *len);
-            }
-            (Self::Fixed(len, values), StateCopy::Clear { slot }) => {
-                values[slot.0 as usize * *len..][..*len].fill(0.0);
-            }
-            _ => {}
+            (Self::Fixed(states), copy) => states.copy(copy),
+            (Self::Kv(_), StateCopy::Slot { .. } | StateCopy::Clear { .. }) => {}
         }
     }
 }
