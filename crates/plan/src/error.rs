@@ -144,12 +144,4 @@ pub enum ExecError {
         /// Rows prepared.
         prepared: usize,
     },
-    /// The logits held a value that is no number, which means broken weights or a broken kernel.
-    #[error(
-        "the model produced a value that is not a number at output {index}; the weights are damaged or the model is not supported"
-    )]
-    NotANumber {
-        /// Index into the output buffer.
-        index: usize,
-    },
 }
