@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use turbospark_cpu::isa::Isa;
 use turbospark_cpu::kernels::activation::Activations;
-use turbospark_cpu::kernels::matmul::{Input, Matrix, OUTPUTS, matmul, wants_quantised};
+use turbospark_cpu::kernels::matmul::{Input, Matrix, OUTPUTS, matmul, planes};
 use turbospark_cpu::pool::{Pool, Tiles};
 use weights::DType;
 
@@ -83,9 +83,11 @@ fn random_weights(dtype: DType, elements: usize) -> Vec<u8> {
 fn measure(isa: Isa, pools: &[Pool; 2], w: &Matrix<'_>, rows: usize) -> [[f64; 3]; 2] {
     let x: Vec<f32> = (0..rows * w.cols).map(|i| ((i * 37 % 1001) as f32 - 500.0) / 300.0).collect();
     let mut quantised = Activations::default();
-    quantised.quantise(isa, &x, w.cols);
-    let input =
-        if wants_quantised(w.dtype) { Input::Quantised(&quantised) } else { Input::F32 { x: &x, rows, width: w.cols } };
+    quantised.quantise(isa, &x, w.cols, planes(w.dtype).unwrap_or(1));
+    let input = match planes(w.dtype) {
+        Some(_) => Input::Quantised(&quantised),
+        None => Input::F32 { x: &x, rows, width: w.cols },
+    };
     let mut out = vec![0.0; rows * w.rows];
     let mut seconds = [const { Vec::new() }; 2];
     for round in 0..=ROUNDS {

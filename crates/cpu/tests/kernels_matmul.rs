@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use turbospark_cpu::isa::{Isa, Level};
 use turbospark_cpu::kernels::activation::{Activations, BLOCK};
-use turbospark_cpu::kernels::matmul::{Input, Matrix, matmul, wants_quantised};
+use turbospark_cpu::kernels::matmul::{Input, Matrix, matmul, planes};
 use turbospark_cpu::pool::{Pool, Tiles};
 use weights::DType;
 
@@ -88,10 +88,10 @@ impl Case {
     fn product(&self, isa: Isa, rows: std::ops::Range<usize>, tile: usize) -> Vec<f32> {
         let x = &self.x[rows.start * self.width..rows.end * self.width];
         let mut quantised = Activations::default();
-        quantised.quantise(isa, x, self.width);
-        let input = match wants_quantised(self.dtype) {
-            true => Input::Quantised(&quantised),
-            false => Input::F32 { x, rows: rows.len(), width: self.width },
+        quantised.quantise(isa, x, self.width, planes(self.dtype).unwrap_or(1));
+        let input = match planes(self.dtype) {
+            Some(_) => Input::Quantised(&quantised),
+            None => Input::F32 { x, rows: rows.len(), width: self.width },
         };
         let mut out = vec![f32::NAN; rows.len() * self.outputs];
         let tiles = Tiles::columns(&mut out, rows.len(), self.outputs, tile);
@@ -111,17 +111,18 @@ impl Case {
     }
 }
 
-/// The activations as their codes say.
-fn dequantised(x: &[f32], width: usize) -> Vec<f32> {
+/// The activations as the codes of so many planes say.
+fn dequantised(x: &[f32], width: usize, planes: usize) -> Vec<f32> {
     let mut quantised = Activations::default();
-    quantised.quantise(Isa::SCALAR, x, width);
-    (0..quantised.rows())
-        .flat_map(|row| {
-            let values =
-                quantised.row(row).iter().flat_map(|block| block.codes.map(|code| f32::from(code) * block.scale));
-            values.take(width).collect::<Vec<_>>()
-        })
-        .collect()
+    quantised.quantise(Isa::SCALAR, x, width, planes);
+    let mut values = vec![0.0; x.len()];
+    for (row, values) in values.chunks_exact_mut(width).enumerate() {
+        for plane in 0..planes {
+            let codes = quantised.plane(plane, row).iter().flat_map(|b| b.codes.map(|code| f32::from(code) * b.scale));
+            values.iter_mut().zip(codes).for_each(|(value, code)| *value += code);
+        }
+    }
+    values
 }
 
 fn nmse(found: &[f32], expected: &[f64]) -> f64 {
@@ -145,9 +146,10 @@ fn products_agree_with_the_dequantised_reference() {
             let found = case.product(isa, 0..8, 8);
             let plain = nmse(&found, &case.reference(&case.x));
             assert!(plain <= 1e-3, "{dtype}, {isa:?}: NMSE {plain:e} against f32 activations");
-            if wants_quantised(dtype) {
-                let same = nmse(&found, &case.reference(&dequantised(&case.x, case.width)));
+            if let Some(planes) = planes(dtype) {
+                let same = nmse(&found, &case.reference(&dequantised(&case.x, case.width, planes)));
                 assert!(same <= 1e-10, "{dtype}, {isa:?}: NMSE {same:e} against the same activations");
+                assert!(planes == 1 || plain <= 1e-9, "{dtype}, {isa:?}: NMSE {plain:e} with {planes} planes");
             }
         }
     }
@@ -158,13 +160,13 @@ fn the_reference_check_can_fail() {
     let mut case = Case::new(DType::Q4_0, [24, 512, 8], 7, false);
     let found = case.product(Isa::SCALAR, 0..8, 8);
     case.bytes[5] ^= 0x70;
-    let same = nmse(&found, &case.reference(&dequantised(&case.x, case.width)));
+    let same = nmse(&found, &case.reference(&dequantised(&case.x, case.width, 1)));
     assert!(same > 1e-10, "one changed code goes unnoticed: {same:e}");
 }
 
 #[test]
 fn codes_and_activations_at_their_ends_do_not_overflow() {
-    for dtype in DType::MATRICES.into_iter().filter(|dtype| wants_quantised(*dtype)) {
+    for (dtype, planes) in DType::MATRICES.into_iter().filter_map(|dtype| Some((dtype, planes(dtype)?))) {
         for fill in [0x00, 0x7f, 0x80, 0xff] {
             for sign in [1.0, -1.0] {
                 let mut case = Case::new(dtype, [8, 512, 5], 3, false);
@@ -182,7 +184,7 @@ fn codes_and_activations_at_their_ends_do_not_overflow() {
                     *byte = if head { scales[at] } else { fill };
                 }
                 case.x.fill(sign * 3.0);
-                let reference = case.reference(&dequantised(&case.x, case.width));
+                let reference = case.reference(&dequantised(&case.x, case.width, planes));
                 for isa in levels() {
                     for rows in [1, 5] {
                         let found = case.product(isa, 0..rows, 8);
@@ -239,7 +241,7 @@ proptest! {
 
     #[test]
     fn many_rows_have_the_bits_of_few(rows in 190..270_usize, seed: u64) {
-        for dtype in [DType::F16, DType::Q4_0, DType::Q8_0, DType::Q6K, DType::Q2K] {
+        for dtype in [DType::F16, DType::Q4_0, DType::Q8_0, DType::Q6K, DType::Q2K, DType::MXFP4] {
             let case = Case::new(dtype, [9, 300, rows], seed, false);
             for isa in levels() {
                 let together = case.product(isa, 0..rows, 8);
@@ -253,11 +255,14 @@ proptest! {
     fn quantised_activations_have_the_same_bits_at_every_level(width in 1..200_usize, rows in 1..6_usize, seed: u64) {
         let x = Random(seed).activations(width * rows, true);
         let [mut scalar, mut other] = [Activations::default(), Activations::default()];
-        scalar.quantise(Isa::SCALAR, &x, width);
+        scalar.quantise(Isa::SCALAR, &x, width, 2);
         for isa in levels() {
-            other.quantise_on(&Pool::new(2), isa, &x, width);
+            other.quantise_on(&Pool::new(2), isa, &x, width, 2);
             for row in 0..rows {
-                prop_assert_eq!(bytemuck::cast_slice::<_, u8>(scalar.row(row)), bytemuck::cast_slice::<_, u8>(other.row(row)));
+                for plane in 0..2 {
+                    let [expected, found] = [&scalar, &other].map(|a| bytemuck::cast_slice::<_, u8>(a.plane(plane, row)));
+                    prop_assert_eq!(expected, found, "plane {}", plane);
+                }
                 for (block, x) in other.row(row).iter().zip(x[row * width..][..width].chunks(BLOCK)) {
                     for (code, x) in block.codes.iter().zip(x) {
                         let amax = x.abs().max(block.scale * 127.0);

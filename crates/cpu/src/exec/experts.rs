@@ -9,7 +9,7 @@ use crate::attention::with_scratch;
 use crate::isa::Isa;
 use crate::kernels::activation::Activations;
 use crate::kernels::math;
-use crate::kernels::matmul::{Input, matmul, wants_quantised};
+use crate::kernels::matmul::{Input, matmul, planes};
 use crate::load::matrix_of;
 use crate::pool::{TileMut, Tiles};
 use model::Activation;
@@ -126,14 +126,13 @@ impl Compiled {
     /// Quantises the inputs of each group, if any of the weights wants it so.
     fn quantise_groups(&self, engine: &Engine, groups: &mut [Group], inputs: &[f32], weights: &[WeightId]) {
         let first = groups.first().map_or(0, |g| g.expert);
-        if !weights.iter().any(|w| wants_quantised(self.weight(*w).expert(first).dtype())) {
-            return;
-        }
+        let planes = weights.iter().filter_map(|w| planes(self.weight(*w).expert(first).dtype())).max();
+        let Some(planes) = planes else { return };
         let choices = groups.last().map_or(0, |g| g.choices.end);
         let width = inputs.len() / choices.max(1);
         for group in groups {
             let input = &inputs[group.choices.start * width..group.choices.end * width];
-            group.input.quantise_on(&engine.pool, engine.isa, input, width);
+            group.input.quantise_on(&engine.pool, engine.isa, input, width, planes);
         }
     }
 
@@ -163,7 +162,7 @@ impl Compiled {
     /// The product of a group's inputs with the rows from `first` on of its expert's matrix, plus bias.
     fn project(&self, isa: Isa, p: Projection, (group, x): (&Group, &[f32]), first: usize, out: &mut TileMut<'_>) {
         let matrix = matrix_of(self.weight(p.weight).expert(group.expert));
-        let input = if wants_quantised(matrix.dtype) {
+        let input = if planes(matrix.dtype).is_some() {
             Input::Quantised(&group.input)
         } else {
             Input::F32 { x, rows: group.choices.len(), width: matrix.cols }

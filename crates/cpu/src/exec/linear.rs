@@ -6,7 +6,7 @@ use crate::attention::with_scratch;
 use crate::isa::Isa;
 use crate::kernels::activation::Activations;
 use crate::kernels::math;
-use crate::kernels::matmul::{Input, Matrix, matmul, wants_quantised};
+use crate::kernels::matmul::{Input, Matrix, matmul, planes};
 use crate::pool::{TileMut, Tiles};
 use model::Activation;
 use plan::{Batch, Part, Slot, WeightId};
@@ -96,11 +96,12 @@ impl Compiled {
     }
 
     /// Quantises a slot once, if any of the products wants it so.
-    fn quantise<'a>(&mut self, engine: &Engine, x: Slot, mut parts: impl Iterator<Item = &'a Part>, batch: &Batch<'_>) {
-        if parts.any(|p| wants_quantised(self.weight(p.weight).tensor().dtype())) {
+    fn quantise<'a>(&mut self, engine: &Engine, x: Slot, parts: impl Iterator<Item = &'a Part>, batch: &Batch<'_>) {
+        let planes = parts.filter_map(|p| planes(self.weight(p.weight).tensor().dtype())).max();
+        if let Some(planes) = planes {
             let width = self.width(x);
             let mut activations = std::mem::take(&mut self.activations);
-            activations.quantise_on(&engine.pool, engine.isa, self.values(x, batch), width);
+            activations.quantise_on(&engine.pool, engine.isa, self.values(x, batch), width, planes);
             self.activations = activations;
         }
     }
@@ -108,7 +109,7 @@ impl Compiled {
     /// The product of a slot's rows with the weight rows from `first` on, plus bias, into `out`.
     fn multiply(&self, isa: Isa, x: Slot, part: &Part, batch: &Batch<'_>, first: usize, out: &mut TileMut<'_>) {
         let matrix = self.weight(part.weight).matrix();
-        let input = if wants_quantised(matrix.dtype) {
+        let input = if planes(matrix.dtype).is_some() {
             Input::Quantised(&self.activations)
         } else {
             let (width, x) = (self.width(x), self.values(x, batch));
@@ -127,9 +128,9 @@ impl Compiled {
 /// All outputs of a matrix for rows that only this task needs, quantised here if need be.
 fn product(isa: Isa, matrix: &Matrix<'_>, x: &[f32], out: &mut TileMut<'_>) {
     let (rows, width) = (x.len() / matrix.cols, matrix.cols);
-    if wants_quantised(matrix.dtype) {
-        let mut activations = Activations::with_capacity(rows, width);
-        activations.quantise(isa, x, width);
+    if let Some(planes) = planes(matrix.dtype) {
+        let mut activations = Activations::default();
+        activations.quantise(isa, x, width, planes);
         matmul(isa, matrix, 0..matrix.rows, &Input::Quantised(&activations), out);
     } else {
         matmul(isa, matrix, 0..matrix.rows, &Input::F32 { x, rows, width }, out);

@@ -3,12 +3,18 @@
 //! `scale = amax / 127`, `code = round_to_even(x · (127 / amax))`, so codes are in −127..=127. A block whose scale would be
 //! subnormal counts as zero (scale 0, codes 0). A block with an infinity or a NaN gets the scale NaN, which every output it
 //! takes part in then shows.
+//!
+//! A second plane may hold what the first leaves, `x − scale · code`, quantised in the same way. Both together are good to one
+//! part in 2¹⁵ of a block's largest value, for formats whose models cannot bear a rounding to eight bits.
 
 use crate::isa::{Isa, Kernel, Widen};
 use crate::pool::{Pool, Tiles};
 
 /// Values in a block.
 pub const BLOCK: usize = 32;
+
+/// Planes there can be.
+pub const PLANES: usize = 2;
 
 /// Rows a task quantises at a time.
 const ROWS_PER_TASK: usize = 4;
@@ -31,17 +37,14 @@ pub struct Block {
 /// Rows of quantised activations.
 #[derive(Clone, Debug, Default)]
 pub struct Activations {
+    /// Row by row, and in a row plane by plane.
     blocks: Vec<Block>,
     rows: usize,
     width: usize,
+    planes: usize,
 }
 
 impl Activations {
-    /// Room for `rows` rows of `width` values without a further allocation.
-    pub fn with_capacity(rows: usize, width: usize) -> Self {
-        Self { blocks: Vec::with_capacity(rows * width.div_ceil(BLOCK)), rows: 0, width: 0 }
-    }
-
     /// The number of rows.
     pub fn rows(&self) -> usize {
         self.rows
@@ -54,19 +57,23 @@ impl Activations {
 
     /// The blocks of a row: the last is padded with zeros when the width is no multiple of 32.
     pub fn row(&self, row: usize) -> &[Block] {
-        let blocks = self.width.div_ceil(BLOCK);
-        &self.blocks[row * blocks..][..blocks]
+        self.plane(0, row)
     }
 
-    /// Replaces the contents by `x`, rows of `width` values.
+    /// The blocks of a row in one plane; none where there is no such plane.
+    pub fn plane(&self, plane: usize, row: usize) -> &[Block] {
+        let blocks = self.width.div_ceil(BLOCK);
+        if plane < self.planes { &self.blocks[(row * self.planes + plane) * blocks..][..blocks] } else { &[] }
+    }
+
+    /// Replaces the contents by `x`, rows of `width` values, in one plane or two.
     ///
     /// # Panics
     /// If `x` is not a whole number of rows.
-    pub fn quantise(&mut self, isa: Isa, x: &[f32], width: usize) {
-        self.resize(x, width);
-        for (row, blocks) in
-            x.chunks_exact(width.max(1)).zip(self.blocks.chunks_exact_mut(width.div_ceil(BLOCK).max(1)))
-        {
+    pub fn quantise(&mut self, isa: Isa, x: &[f32], width: usize, planes: usize) {
+        self.resize(x, width, planes);
+        let rows = x.chunks_exact(width.max(1));
+        for (row, blocks) in rows.zip(self.blocks.chunks_exact_mut(planes * width.div_ceil(BLOCK).max(1))) {
             quantise_row(isa, row, blocks);
         }
     }
@@ -75,9 +82,9 @@ impl Activations {
     ///
     /// # Panics
     /// If `x` is not a whole number of rows.
-    pub fn quantise_on(&mut self, pool: &Pool, isa: Isa, x: &[f32], width: usize) {
-        self.resize(x, width);
-        let tiles = Tiles::rows(&mut self.blocks, width.div_ceil(BLOCK), ROWS_PER_TASK);
+    pub fn quantise_on(&mut self, pool: &Pool, isa: Isa, x: &[f32], width: usize, planes: usize) {
+        self.resize(x, width, planes);
+        let tiles = Tiles::rows(&mut self.blocks, planes * width.div_ceil(BLOCK), ROWS_PER_TASK);
         pool.run_tiles(tiles, &|_, mut tile| {
             for row in 0..tile.rows() {
                 let x = &x[(tile.first_row() + row) * width..][..width];
@@ -86,20 +93,21 @@ impl Activations {
         });
     }
 
-    fn resize(&mut self, x: &[f32], width: usize) {
+    fn resize(&mut self, x: &[f32], width: usize, planes: usize) {
         self.rows = x.len().checked_div(width).unwrap_or(0);
-        self.width = width;
+        (self.width, self.planes) = (width, planes);
         assert_eq!(x.len(), self.rows * width, "activations are whole rows of {width}");
-        self.blocks.resize(self.rows * width.div_ceil(BLOCK), Block::default());
+        self.blocks.resize(self.rows * planes * width.div_ceil(BLOCK), Block::default());
     }
 }
 
-/// Quantises one row.
+/// Quantises one row, into a second plane too if there are blocks for it.
 ///
 /// # Panics
-/// If there are not `x.len() / 32` blocks, rounded up.
+/// If there are not `x.len() / 32` blocks, rounded up, or twice as many.
 pub fn quantise_row(isa: Isa, x: &[f32], blocks: &mut [Block]) {
-    assert_eq!(blocks.len(), x.len().div_ceil(BLOCK), "one block for each 32 values");
+    let count = x.len().div_ceil(BLOCK);
+    assert!(blocks.len() == count || blocks.len() == 2 * count, "one block or two for each 32 values");
     isa.run(QuantiseRow { x, blocks });
 }
 
@@ -114,16 +122,26 @@ impl Kernel for QuantiseRow<'_> {
     #[inline(always)]
     fn run<W: Widen>(self, _: W) {
         let (whole, tail) = self.x.as_chunks::<BLOCK>();
-        let (blocks, last) = self.blocks.split_at_mut(whole.len());
-        for (x, block) in whole.iter().zip(blocks) {
+        let (blocks, rest) = self.blocks.split_at_mut(self.x.len().div_ceil(BLOCK));
+        let mut last = [0.0; BLOCK];
+        last[..tail.len()].copy_from_slice(tail);
+        let values = || whole.iter().chain([&last]);
+        for (x, block) in values().zip(&mut *blocks) {
             *block = quantise_block(x);
         }
-        if let Some(last) = last.first_mut() {
-            let mut x = [0.0; BLOCK];
-            x[..tail.len()].copy_from_slice(tail);
-            *last = quantise_block(&x);
+        for ((x, block), rest) in values().zip(blocks).zip(rest) {
+            *rest = quantise_block(&what_is_left(x, block));
         }
     }
+}
+
+/// `x − scale · code`; zeros for a block without a number for a scale, which shows in the first plane.
+#[inline(always)]
+fn what_is_left(x: &[f32; BLOCK], block: &Block) -> [f32; BLOCK] {
+    if block.scale.is_nan() {
+        return [0.0; BLOCK];
+    }
+    std::array::from_fn(|i| (-block.scale).mul_add(f32::from(block.codes[i]), x[i]))
 }
 
 #[inline(always)]

@@ -12,6 +12,8 @@
 //! acc = fma(min, da·(s0+s1), acc)                    Min::Part
 //! acc = fma(min·da, m0·s0 + m1·s1, acc)              Min::Halves
 //! ```
+//! A format that takes two planes of activations does all this for the first and then for the second.
+//!
 //! This is the arithmetic of the format; kernels may only choose the order of the integer sum.
 
 mod codebook;
@@ -69,12 +71,19 @@ pub(super) trait Layout<const B: usize>: Copy + Default {
     const UNIT: Unit = Unit::F16;
     /// The minimum.
     const MIN: Min = Min::None;
+    /// Planes of activations it takes.
+    const PLANES: usize = 1;
 
     /// Reads the head.
     fn head(block: &[u8; B]) -> Head;
 
     /// The codes of a part. Unsigned ones are returned as the same bits.
     fn codes(block: &[u8; B], part: usize) -> [i8; 32];
+}
+
+/// Planes of activations a format takes.
+pub(super) const fn planes<L: Layout<B>, const B: usize>() -> usize {
+    L::PLANES
 }
 
 /// The 16 bits at a byte offset.

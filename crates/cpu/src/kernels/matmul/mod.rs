@@ -34,7 +34,7 @@ pub struct Matrix<'a> {
     pub bytes: &'a [u8],
 }
 
-/// The activation rows, in the form [`wants_quantised`] asks for.
+/// The activation rows, in the form [`planes`] asks for.
 #[derive(Clone, Copy, Debug)]
 pub enum Input<'a> {
     /// Plain values.
@@ -79,15 +79,15 @@ impl<'a> Matrix<'a> {
     }
 }
 
-/// Whether products with this format take quantised activations; the others take f32.
-pub fn wants_quantised(dtype: DType) -> bool {
-    layout::with_layout!(dtype, L => size_of::<L>() == 0, else false)
+/// How many planes of quantised activations products with this format take; `None` for those that take f32.
+pub fn planes(dtype: DType) -> Option<usize> {
+    layout::with_layout!(dtype, L => Some(layout::planes::<L, _>()), else None)
 }
 
 /// Computes the given outputs for all activation rows: `out.row_mut(r)[o - outputs.start] = y[r, o]`.
 ///
 /// # Panics
-/// If the sizes of matrix, input and tile do not agree, or the input has not the form that [`wants_quantised`] says.
+/// If the sizes of matrix, input and tile do not agree, or the input has not the form that [`planes`] says.
 pub fn matmul(isa: Isa, w: &Matrix<'_>, outputs: Range<usize>, x: &Input<'_>, out: &mut TileMut<'_>) {
     assert_eq!(
         w.cols % w.dtype.block_len(),
@@ -103,7 +103,7 @@ pub fn matmul(isa: Isa, w: &Matrix<'_>, outputs: Range<usize>, x: &Input<'_>, ou
     match *x {
         Input::Quantised(x) => integer(isa, w, outputs, x, out),
         Input::F32 { x, width, .. } => {
-            assert!(!wants_quantised(w.dtype), "{:?} weights take quantised activations", w.dtype);
+            assert!(planes(w.dtype).is_none(), "{:?} weights take quantised activations", w.dtype);
             assert_eq!(x.len(), out.rows() * width, "the input is whole rows");
             float::matmul(isa, w, outputs, x, out);
         }

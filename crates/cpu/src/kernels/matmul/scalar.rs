@@ -31,9 +31,11 @@ pub(super) fn matmul<L: Layout<B>, const B: usize>(
             for part in 0..L::PARTS {
                 let unpacked = unpack::<L, B>(block, &head, part);
                 for row in 0..out.rows() {
-                    let a = &x.row(row)[number * L::PARTS + part];
                     let acc = &mut out.row_mut(row)[column];
-                    *acc = add_part::<L, B>(*acc, &unpacked, a);
+                    for plane in 0..L::PLANES {
+                        let a = &x.plane(plane, row)[number * L::PARTS + part];
+                        *acc = add_part::<L, B>(*acc, &unpacked, a);
+                    }
                 }
             }
         }

@@ -9,7 +9,7 @@ use super::codes::Codes;
 use super::head::{self, Part};
 use super::{add_part, eight_rows};
 use crate::isa::avx2::{eight, load32, prefetch, store, sum_each};
-use crate::kernels::activation::{Activations, Block};
+use crate::kernels::activation::{Activations, Block, PLANES};
 use crate::pool::TileMut;
 
 /// Products of `R` activation rows.
@@ -20,7 +20,7 @@ pub(super) fn matmul<L: Codes<B>, const B: usize, const R: usize>(
     x: &Activations,
     out: &mut TileMut<'_>,
 ) {
-    let activations: [&[Block]; R] = std::array::from_fn(|row| x.row(row));
+    let activations: [[&[Block]; PLANES]; R] = std::array::from_fn(|row| std::array::from_fn(|p| x.plane(p, row)));
     for first in outputs.clone().step_by(8) {
         // Short rows give the hardware no stream to follow, so the next outputs are fetched meanwhile.
         let next = w.bytes.get((first + 8) * w.row_bytes()..).unwrap_or_default();
@@ -38,7 +38,7 @@ pub(super) fn matmul<L: Codes<B>, const B: usize, const R: usize>(
 #[target_feature(enable = "avx2,fma,f16c")]
 fn eight_outputs<L: Codes<B>, const B: usize, const R: usize>(
     rows: [&[[u8; B]]; 8],
-    activations: [&[Block]; R],
+    activations: [[&[Block]; PLANES]; R],
     next: &[u8],
 ) -> [__m256; R] {
     let mut acc = [_mm256_setzero_ps(); R];
@@ -51,10 +51,12 @@ fn eight_outputs<L: Codes<B>, const B: usize, const R: usize>(
         for (index, part) in parts[..L::PARTS].iter().enumerate() {
             // SAFETY: this function has the features that `unpack` asks for.
             let codes = eight!(I => unsafe { L::unpack(blocks[I], index) });
-            for (acc, row) in acc.iter_mut().zip(&activations) {
-                let a = &row[number * L::PARTS + index];
-                let sum = dot::<L, B>(codes, part, load32(bytemuck::cast_ref(&a.codes)));
-                *acc = add_part::<L, B>(*acc, sum, part, a);
+            for (acc, planes) in acc.iter_mut().zip(&activations) {
+                for plane in &planes[..L::PLANES] {
+                    let a = &plane[number * L::PARTS + index];
+                    let sum = dot::<L, B>(codes, part, load32(bytemuck::cast_ref(&a.codes)));
+                    *acc = add_part::<L, B>(*acc, sum, part, a);
+                }
             }
         }
     }

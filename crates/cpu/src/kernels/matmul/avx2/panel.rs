@@ -10,7 +10,7 @@ use super::codes::Codes;
 use super::head::{self, Part};
 use super::{add_part, eight_rows};
 use crate::isa::avx2::{eight, load, store, transpose};
-use crate::kernels::activation::{Activations, Block};
+use crate::kernels::activation::{Activations, Block, PLANES};
 use crate::pool::TileMut;
 
 /// Parts in a panel: with their activations they stay in the first cache.
@@ -102,9 +102,14 @@ fn multiply<L: Layout<B>, const B: usize>(
     }
 }
 
-/// Some parts of `R` rows.
-fn activations<'a, const R: usize>(x: &'a Activations, first: usize, range: &Range<usize>) -> [&'a [Block]; R] {
-    std::array::from_fn(|i| &x.row(first + i)[range.clone()])
+/// Some parts of `R` rows, plane by plane.
+fn activations<'a, const R: usize>(
+    x: &'a Activations,
+    first: usize,
+    range: &Range<usize>,
+) -> [[&'a [Block]; R]; PLANES] {
+    let of_plane = |plane, row| x.plane(plane, first + row).get(range.clone()).unwrap_or_default();
+    std::array::from_fn(|plane| std::array::from_fn(|row| of_plane(plane, row)))
 }
 
 /// Steps of four codes whose pair sums fit 16 bits together.
@@ -120,19 +125,26 @@ const fn steps<L: Layout<B>, const B: usize>() -> usize {
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]
-fn group<L: Layout<B>, const B: usize, const R: usize>(panel: &Panel, rows: [&[Block]; R], acc: &mut [[f32; 8]; R]) {
+fn group<L: Layout<B>, const B: usize, const R: usize>(
+    panel: &Panel,
+    planes: [[&[Block]; R]; PLANES],
+    acc: &mut [[f32; 8]; R],
+) {
     let steps = const { steps::<L, B>() };
-    let count = rows[0].len();
+    let count = planes[0][0].len();
     let mut sums = [_mm256_setzero_ps(); R];
     for (sum, acc) in sums.iter_mut().zip(&*acc) {
         *sum = load(acc);
     }
-    for (index, (codes, part)) in panel.codes.iter().zip(&panel.parts).take(count).enumerate() {
+    let parts = panel.codes.iter().zip(&panel.parts).take(count).enumerate();
+    for ((index, (codes, part)), rows) in
+        parts.flat_map(|part| planes[..L::PLANES].iter().map(move |rows| (part, rows)))
+    {
         let mut totals = [_mm256_setzero_si256(); R];
         for (run, codes) in codes.chunks_exact(steps).enumerate() {
             let mut pairs = [_mm256_setzero_si256(); R];
             for (step, codes) in codes.iter().enumerate() {
-                for (pairs, row) in pairs.iter_mut().zip(&rows) {
+                for (pairs, row) in pairs.iter_mut().zip(rows) {
                     let four = bytemuck::cast_ref::<_, [[i8; 4]; 8]>(&row[index].codes)[run * steps + step];
                     let four = _mm256_set1_epi32(bytemuck::cast(four));
                     let product = match L::GREATEST {
@@ -147,7 +159,7 @@ fn group<L: Layout<B>, const B: usize, const R: usize>(panel: &Panel, rows: [&[B
                 *total = _mm256_add_epi32(*total, _mm256_madd_epi16(pairs, factors));
             }
         }
-        for ((sum, total), row) in sums.iter_mut().zip(totals).zip(&rows) {
+        for ((sum, total), row) in sums.iter_mut().zip(totals).zip(rows) {
             *sum = add_part::<L, B>(*sum, total, part, &row[index]);
         }
     }
