@@ -1,7 +1,10 @@
 //! Every golden model on the CPU device: close to the publisher's logits, and the same bits however the prompt is cut up.
 
 use foundation::TokenId;
-use plan::{Device, Feed, KvType, KvTypes, Limits, ProgramId, SequenceId, Sequences, Want, lower_for};
+use plan::{
+    Device, Exec, Feed, KvType, KvTypes, Limits, Outputs, Place, Point, ProgramId, SequenceId, Sequences, Want,
+    lower_instrumented,
+};
 use testkit::{GoldenFile, Model, families};
 use turbospark_cpu::{CpuDevice, CpuExec};
 
@@ -16,7 +19,9 @@ impl Run {
     fn open(golden: &GoldenFile) -> Self {
         let (model, expected) = (Model::open(&golden.path()), golden.expected());
         let device = CpuDevice::new(Some(2));
-        let program = lower_for(&device.caps(), &model.spec, &model.index).unwrap_or_else(|e| panic!("{e}"));
+        let residual = |place: Place| place.point == Point::Residual;
+        let program =
+            lower_instrumented(&device.caps(), &model.spec, &model.index, &residual).unwrap_or_else(|e| panic!("{e}"));
         let rows = expected.tokens.len();
         let limits = Limits { wanted: rows, ..Limits::for_context(4 * rows, rows, KvTypes::both(KvType::F32)) };
         let exec = device.compile(vec![program], &model.weights, limits).unwrap_or_else(|e| panic!("{e}"));
@@ -39,6 +44,16 @@ impl Run {
         all
     }
 
+    /// The logits of all tokens, and the residual stream after each layer.
+    fn whole(&mut self) -> (Vec<f32>, Vec<Vec<f32>>) {
+        let mut logits = vec![0.0; self.tokens.len() * self.vocab];
+        let mut layers = vec![Vec::new(); self.sequences.exec().taps(ProgramId(0)).len()];
+        let feed = Feed { sequence: self.sequence, tokens: &self.tokens, want: Want::All };
+        let outputs = Outputs { logits: &mut logits, taps: &mut layers };
+        self.sequences.run_tapped(ProgramId(0), &[feed], outputs).expect("runs");
+        (logits, layers)
+    }
+
     fn rewind(&mut self, to: usize) -> usize {
         self.sequences.rewind(self.sequence, to).expect("is open")
     }
@@ -53,7 +68,7 @@ fn logits_match_the_publishers_and_no_chunk_size_changes_a_bit() {
     let mut failures = Vec::new();
     for golden in families() {
         let mut run = Run::open(&golden);
-        let whole = run.rest(usize::MAX);
+        let (whole, layers) = run.whole();
         let error = golden.errors(&whole).into_iter().fold(0.0, f32::max);
         println!("{:20} {:24} cpu max {error:.1e}", golden.model, golden.file);
         let mut check = |what: &str, holds: bool| {
@@ -62,6 +77,9 @@ fn logits_match_the_publishers_and_no_chunk_size_changes_a_bit() {
             }
         };
         check(&format!("max {error}"), error <= 1e-3);
+        for (layer, error) in golden.layers_off(&layers) {
+            check(&format!("layer {layer} is off by {error}"), false);
+        }
         for chunk in [1, 7] {
             run.rewind(0);
             check(&format!("chunks of {chunk}"), bits(&run.rest(chunk)) == bits(&whole));

@@ -2,7 +2,7 @@
 
 use crate::blocks::{BlockId, StateSlot};
 use crate::fuse::Fusion;
-use crate::program::{KV_BLOCK, Program, ProgramId};
+use crate::program::{KV_BLOCK, Program, ProgramId, Tap};
 use crate::{ExecError, PlanError};
 use foundation::{LogitValue, TokenId};
 use std::fmt;
@@ -182,6 +182,8 @@ pub struct SequenceArgs<'a> {
 pub struct Outputs<'a> {
     /// `[wanted rows, vocab]`, raw.
     pub logits: &'a mut [LogitValue],
+    /// Receives what each of the program's taps shows, `[rows, width]` in the order of the batch; empty if nobody looks.
+    pub taps: &'a mut [Vec<f32>],
 }
 
 /// A change of state outside a run.
@@ -233,6 +235,9 @@ pub trait Exec {
 
     /// Values in a row of logits of a program.
     fn vocab(&self, program: ProgramId) -> usize;
+
+    /// What a program shows of its inside.
+    fn taps(&self, program: ProgramId) -> &[Tap];
 
     /// Runs a batch; on an error the states that sequences can see are unchanged.
     fn run(&mut self, program: ProgramId, batch: &Batch<'_>, outputs: &mut Outputs<'_>) -> Result<(), ExecError>;

@@ -20,6 +20,9 @@ impl fmt::Display for Program {
         for (i, step) in self.steps.iter().enumerate() {
             writeln!(f, "{i:4}  {}", Line(self, step))?;
         }
+        for tap in &self.taps {
+            writeln!(f, "{:?} of layer {} in s{}", tap.place.point, tap.place.layer, tap.slot.0)?;
+        }
         writeln!(f, "logits in s{}", self.logits.0)
     }
 }
@@ -138,6 +141,8 @@ impl fmt::Display for Line<'_> {
                 write!(f, "ngram_gate s{} = sigmoid(s{} · s{}) · s{}", to.0, key.0, query.0, value.0)
             }
             Step::Add { into, x } => write!(f, "add        s{} += s{}", into.0, x.0),
+            Step::Mark { place, x } => write!(f, "mark       s{} is {:?} of layer {}", x.0, place.point, place.layer),
+            Step::Tap { x, to } => write!(f, "tap        s{} = s{}", to.0, x.0),
             Step::TakeRows { x, to } => write!(f, "take_rows  s{} = wanted rows of s{}", to.0, x.0),
             Step::Linears { x, parts } => {
                 let outs: Vec<_> = parts.iter().map(|p| format!("s{} = {}", p.to.0, self.part(p))).collect();

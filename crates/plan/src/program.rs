@@ -1,6 +1,6 @@
 //! A program: the steps of one forward pass and everything they refer to.
 
-use crate::step::{Slot, StateId, Step, WeightId};
+use crate::step::{Place, Slot, StateId, Step, WeightId};
 use model::{Rope, Source};
 
 /// Positions in one block of cached keys and values; blocks are aligned to absolute positions.
@@ -112,6 +112,15 @@ pub struct KvSpec {
     pub window: Option<usize>,
 }
 
+/// A place whose values the caller gets to see.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tap {
+    /// Which place.
+    pub place: Place,
+    /// Where its values are when the steps are done, `[rows, width]`.
+    pub slot: Slot,
+}
+
 /// The steps of one forward pass.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Program {
@@ -125,6 +134,8 @@ pub struct Program {
     pub states: Vec<StateSpec>,
     /// Rotary embeddings, each once.
     pub ropes: Vec<Rope>,
+    /// What the caller gets to see, in order of layers.
+    pub taps: Vec<Tap>,
     /// Where the logits are when the steps are done, `[wanted rows, vocab]`.
     pub logits: Slot,
     /// Width of a row of logits.

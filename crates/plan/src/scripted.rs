@@ -6,7 +6,7 @@
 use crate::ExecError;
 use crate::blocks::BlockId;
 use crate::device::{Batch, Exec, KvType, KvTypes, Limits, Outputs, StateCopy};
-use crate::program::ProgramId;
+use crate::program::{ProgramId, Tap};
 use foundation::TokenId;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -97,6 +97,10 @@ impl Exec for ScriptedExec {
 
     fn vocab(&self, _: ProgramId) -> usize {
         self.script.vocab
+    }
+
+    fn taps(&self, _: ProgramId) -> &[Tap] {
+        &[]
     }
 
     fn run(&mut self, _: ProgramId, batch: &Batch<'_>, outputs: &mut Outputs<'_>) -> Result<(), ExecError> {

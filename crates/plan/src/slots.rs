@@ -14,7 +14,9 @@ pub fn assign_slots(program: &mut Program) {
             last_use.insert(slot, i);
         }
     }
-    last_use.insert(program.logits, usize::MAX);
+    for kept in program.taps.iter().map(|tap| tap.slot).chain([program.logits]) {
+        last_use.insert(kept, usize::MAX);
+    }
 
     let mut physical: Vec<SlotSpec> = Vec::new();
     let mut free: Vec<Slot> = Vec::new();
@@ -44,5 +46,6 @@ pub fn assign_slots(program: &mut Program) {
         }
     }
     program.logits = assigned[&program.logits];
+    program.taps.iter_mut().for_each(|tap| tap.slot = assigned[&tap.slot]);
     program.slots = physical;
 }

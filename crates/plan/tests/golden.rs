@@ -4,7 +4,10 @@
 use foundation::TokenId;
 use testkit::{Model, families};
 use turbospark_plan::reference::{ReferenceDevice, ReferenceExec};
-use turbospark_plan::{Device, Feed, KvType, KvTypes, Limits, ProgramId, SequenceId, Sequences, Want, lower_for};
+use turbospark_plan::{
+    Device, Feed, KvType, KvTypes, Limits, Outputs, Place, Point, ProgramId, SequenceId, Sequences, Want,
+    lower_instrumented,
+};
 
 /// The logits of all positions, `chunk` tokens at a time.
 fn logits(
@@ -29,13 +32,21 @@ fn all_positions_match_the_reference_logits() {
     for golden in families() {
         let (model, expected) = (Model::open(&golden.path()), golden.expected());
         let (rows, vocab) = (expected.tokens.len(), expected.vocab);
-        let program = lower_for(&ReferenceDevice.caps(), &model.spec, &model.index).unwrap_or_else(|e| panic!("{e}"));
+        let residual = |place: Place| place.point == Point::Residual;
+        let program = lower_instrumented(&ReferenceDevice.caps(), &model.spec, &model.index, &residual)
+            .unwrap_or_else(|e| panic!("{e}"));
         let limits = Limits { wanted: rows, ..Limits::for_context(rows, rows, KvTypes::both(KvType::F32)) };
         let exec = ReferenceDevice.compile(vec![program], &model.weights, limits).unwrap_or_else(|e| panic!("{e}"));
         let mut sequences = Sequences::new(exec);
         let sequence = sequences.open();
         let tokens: Vec<_> = expected.tokens.iter().copied().map(TokenId).collect();
-        let whole = logits(&mut sequences, sequence, &tokens, (rows, vocab));
+        let (mut whole, mut layers) = (vec![0.0; rows * vocab], vec![Vec::new(); model.spec.layers.len()]);
+        let feed = Feed { sequence, tokens: &tokens, want: Want::All };
+        let outputs = Outputs { logits: &mut whole, taps: &mut layers };
+        sequences.run_tapped(ProgramId(0), &[feed], outputs).expect("runs");
+        for (layer, error) in golden.layers_off(&layers) {
+            failures.push(format!("{}/{}: layer {layer} is off by {error}", golden.model, golden.file));
+        }
         let error = golden.errors(&whole).into_iter().fold(0.0, f32::max);
         println!("{:20} {:24} reference max {error:.1e}", golden.model, golden.file);
         if error.is_nan() || error > 1e-3 {

@@ -3,7 +3,8 @@
 use foundation::TokenId;
 use std::cell::Cell;
 use turbospark_plan::{
-    Batch, Exec, ExecError, Feed, KvType, KvTypes, Limits, Outputs, ProgramId, SequenceId, Sequences, StateCopy, Want,
+    Batch, Exec, ExecError, Feed, KvType, KvTypes, Limits, Outputs, ProgramId, SequenceId, Sequences, StateCopy, Tap,
+    Want,
 };
 
 /// A device whose only state is a hash of all tokens fed, in as many copies as it has slots.
@@ -42,6 +43,10 @@ impl Exec for Hasher {
 
     fn vocab(&self, _: ProgramId) -> usize {
         1
+    }
+
+    fn taps(&self, _: ProgramId) -> &[Tap] {
+        &[]
     }
 
     fn run(&mut self, _: ProgramId, batch: &Batch<'_>, outputs: &mut Outputs<'_>) -> Result<(), ExecError> {

@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::collections::BTreeSet;
 use turbospark_plan::{
     Batch, BlockId, Exec, ExecError, Fault, Feed, KV_BLOCK, KvType, KvTypes, Limits, Outputs, ProgramId, Script,
-    ScriptedExec, SequenceId, Sequences, Snapshot, StateCopy, StateSlot, Want,
+    ScriptedExec, SequenceId, Sequences, Snapshot, StateCopy, StateSlot, Tap, Want,
 };
 
 const TRUNK: ProgramId = ProgramId(0);
@@ -77,6 +77,10 @@ impl Exec for Recorder {
 
     fn vocab(&self, _: ProgramId) -> usize {
         VOCAB
+    }
+
+    fn taps(&self, _: ProgramId) -> &[Tap] {
+        &[]
     }
 
     fn run(&mut self, _: ProgramId, batch: &Batch<'_>, outputs: &mut Outputs<'_>) -> Result<(), ExecError> {

@@ -1,6 +1,7 @@
 //! Paths and expected values of the golden models.
 
 use std::path::{Path, PathBuf};
+use weights::Tensor;
 use weights::safetensors::SafetensorsFile;
 
 /// The folder of a golden model.
@@ -17,6 +18,11 @@ pub struct Expected {
     pub logits: Vec<f32>,
     /// Width of a row of logits.
     pub vocab: usize,
+    /// The residual stream after each layer but the last, whose value the reference code shows only normed: entry `i` is
+    /// `[hidden_rows, hidden]` after layer `i`. Some files have none.
+    pub hidden: Vec<Vec<f32>>,
+    /// The positions whose hidden states are kept.
+    pub hidden_rows: Vec<usize>,
 }
 
 impl Expected {
@@ -28,10 +34,20 @@ impl Expected {
         let path = golden(model).join(file);
         let file = SafetensorsFile::open(&path).unwrap_or_else(|e| panic!("{e}"));
         let tensor = |name| file.weights().require(name).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-        let tokens = tensor("tokens").bytes().as_chunks::<8>().0;
-        let tokens = tokens.iter().map(|id| u32::try_from(i64::from_le_bytes(*id)).expect("a token id")).collect();
+        let integers = |tensor: &Tensor| -> Vec<u32> {
+            let values = tensor.bytes().as_chunks::<8>().0.iter();
+            values.map(|value| u32::try_from(i64::from_le_bytes(*value)).expect("not negative")).collect()
+        };
         let logits = tensor("logits");
-        Self { tokens, vocab: logits.cols(), logits: logits.to_f32().expect("logits are f32") }
+        let hidden = (1..).map_while(|i| file.weights().get(&format!("hidden.{i}")));
+        let rows = file.weights().get("hidden_rows").map(integers).unwrap_or_default();
+        Self {
+            tokens: integers(tensor("tokens")),
+            vocab: logits.cols(),
+            logits: logits.to_f32().expect("logits are f32"),
+            hidden: hidden.map(|h| h.to_f32().expect("hidden states are f32")).collect(),
+            hidden_rows: rows.into_iter().map(|row| row as usize).collect(),
+        }
     }
 }
 
@@ -83,6 +99,29 @@ impl GoldenFile {
         assert_eq!(logits.len(), expected.logits.len());
         let rows = logits.chunks(expected.vocab).zip(expected.logits.chunks(expected.vocab)).enumerate();
         rows.filter(|(row, _)| !self.undecided().contains(row)).map(|(_, (a, b))| worst(a, b)).collect()
+    }
+}
+
+impl GoldenFile {
+    /// The layers whose output is off by more than 1e-3 of its largest value, and by how much of that, given the
+    /// residual stream after each layer, `[positions, hidden]`.
+    ///
+    /// # Panics
+    /// If there are not as many layers as the reference has.
+    pub fn layers_off(&self, layers: &[Vec<f32>]) -> Vec<(usize, f32)> {
+        let Expected { hidden, hidden_rows, tokens, .. } = self.expected();
+        assert!(hidden.is_empty() || layers.len() == hidden.len() + 1, "{} layers", layers.len());
+        let decided: Vec<_> = hidden_rows.iter().map(|row| !self.undecided().contains(row)).collect();
+        let errors = layers.iter().zip(&hidden).map(|(found, expected)| {
+            let width = found.len() / tokens.len();
+            assert_eq!(expected.len(), hidden_rows.len() * width);
+            let largest = expected.iter().fold(0.0, |max: f32, x| max.max(x.abs()));
+            let rows =
+                hidden_rows.iter().zip(expected.chunks_exact(width)).zip(&decided).filter(|(_, decided)| **decided);
+            rows.map(|((row, expected), _)| worst(&found[row * width..][..width], expected) / largest)
+                .fold(0.0, f32::max)
+        });
+        errors.enumerate().filter(|(_, error)| error.is_nan() || *error > 1e-3).collect()
     }
 }
 

@@ -17,7 +17,7 @@ use crate::pool::{Pool, TileMut, Tiles};
 use experts::ExpertScratch;
 use model::RopeScaling;
 use plan::{
-    Batch, Exec, ExecError, KV_BLOCK, Limits, Outputs, PlanError, Program, ProgramId, Rows, Slot, StateCopy, Step,
+    Batch, Exec, ExecError, KV_BLOCK, Limits, Outputs, PlanError, Program, ProgramId, Rows, Slot, StateCopy, Step, Tap,
     WeightId, values,
 };
 use state::State;
@@ -213,6 +213,10 @@ impl Exec for CpuExec {
         self.programs[program.0].program.vocab
     }
 
+    fn taps(&self, program: ProgramId) -> &[Tap] {
+        &self.programs[program.0].program.taps
+    }
+
     fn run(&mut self, program: ProgramId, batch: &Batch<'_>, outputs: &mut Outputs<'_>) -> Result<(), ExecError> {
         batch.check(&self.limits, self.vocab(program), outputs.logits.len())?;
         let compiled = &mut self.programs[program.0];
@@ -230,6 +234,10 @@ impl Exec for CpuExec {
         }
         compiled.program.steps = steps;
         outputs.logits.copy_from_slice(compiled.values(compiled.program.logits, batch));
+        for (tap, out) in compiled.program.taps.iter().zip(&mut *outputs.taps) {
+            out.clear();
+            out.extend_from_slice(compiled.values(tap.slot, batch));
+        }
         Ok(())
     }
 

@@ -99,6 +99,10 @@ impl Compiled {
             Step::Add { into, x } => self.each(engine, *into, batch, |this, row, into| {
                 math::add(isa, into, this.row(*x, row));
             }),
+            Step::Mark { .. } => {}
+            Step::Tap { x, to } => {
+                self.each(engine, *to, batch, |this, row, to| to.copy_from_slice(this.row(*x, row)));
+            }
             Step::TakeRows { x, to } => self.each(engine, *to, batch, |this, row, to| {
                 to.copy_from_slice(this.row(*x, batch.wanted[row] as usize));
             }),

@@ -3,7 +3,7 @@
 use super::Lowering;
 use crate::PlanError;
 use crate::program::WeightRole;
-use crate::step::{BankWeights, Slot, Step};
+use crate::step::{BankWeights, Point, Slot, Step};
 use model::{Bank, Branch, Gated, Moe, RouterInput};
 
 impl Lowering<'_> {
@@ -12,6 +12,7 @@ impl Lowering<'_> {
         let up = self.linear(x, &g.up)?;
         let to = self.slot(g.down.inputs);
         self.steps.push(Step::GatedAct { gate, up, activation: g.activation, to });
+        self.mark(Point::Inner, to);
         self.linear(to, &g.down)
     }
 
@@ -46,6 +47,7 @@ impl Lowering<'_> {
         let expert_scale = m.router.expert_scale.as_ref().map(|s| self.vector(s, experts)).transpose()?;
         let route = self.slot(2 * m.router.routing.top_k);
         self.steps.push(Step::Route { logits, choice_bias, expert_scale, routing: m.router.routing, to: route });
+        self.mark(Point::Router, route);
         let to = self.slot(self.width(h));
         let bank = self.bank(&m.bank, self.width(h))?;
         self.steps.push(Step::Experts { x: h, route, bank, activation: m.bank.activation, to });

@@ -5,8 +5,8 @@ mod mixer;
 mod stream;
 
 use crate::program::{KvSpec, Program, Rows, SlotSpec, StateSpec, WeightRole, WeightUse};
-use crate::step::{Part, RopeId, Slot, StateId, Step, WeightId};
-use crate::{Caps, PlanError, assign_slots, check, fuse};
+use crate::step::{Part, Place, Point, RopeId, Slot, StateId, Step, WeightId};
+use crate::{Caps, PlanError, assign_slots, check, fuse, instrument};
 use model::{Ffn, Linear, Mixer, ModelSpec, Norm, Rope, RopeScaling, Source, WeightIndex};
 
 /// Lowers a model to plain steps over fresh slots, checking every weight against the checkpoint.
@@ -18,10 +18,12 @@ pub fn lower(spec: &ModelSpec, index: &WeightIndex) -> Result<Program, PlanError
         weights: vec![],
         states: vec![],
         ropes: vec![],
+        layer: 0,
         caches: vec![],
     };
     let (x, per_layer) = l.embed(spec)?;
     for (number, layer) in spec.layers.iter().enumerate() {
+        l.layer = number;
         if let Some(ngram) = &layer.ngram {
             l.ngram(x, ngram)?;
         }
@@ -38,6 +40,7 @@ pub fn lower(spec: &ModelSpec, index: &WeightIndex) -> Result<Program, PlanError
             let weight = l.vector(scale, 1)?;
             l.steps.push(Step::ScaleBy { x, weight });
         }
+        l.mark(Point::Residual, x);
     }
     let logits = l.exit(spec, x)?;
     Ok(Program {
@@ -46,6 +49,7 @@ pub fn lower(spec: &ModelSpec, index: &WeightIndex) -> Result<Program, PlanError
         weights: l.weights,
         states: l.states,
         ropes: l.ropes,
+        taps: vec![],
         logits,
         vocab: spec.vocab,
     })
@@ -53,7 +57,18 @@ pub fn lower(spec: &ModelSpec, index: &WeightIndex) -> Result<Program, PlanError
 
 /// All passes in order: the program a device with these capabilities runs.
 pub fn lower_for(caps: &Caps, spec: &ModelSpec, index: &WeightIndex) -> Result<Program, PlanError> {
+    lower_instrumented(caps, spec, index, &|_| false)
+}
+
+/// As [`lower_for`], with a tap at each of the places that `tapped` says.
+pub fn lower_instrumented(
+    caps: &Caps,
+    spec: &ModelSpec,
+    index: &WeightIndex,
+    tapped: &dyn Fn(Place) -> bool,
+) -> Result<Program, PlanError> {
     let mut program = lower(spec, index)?;
+    instrument(&mut program, tapped);
     fuse(&mut program, caps);
     assign_slots(&mut program);
     Ok(program)
@@ -66,6 +81,8 @@ struct Lowering<'a> {
     weights: Vec<WeightUse>,
     states: Vec<StateSpec>,
     ropes: Vec<Rope>,
+    /// The layer at hand.
+    layer: usize,
     /// The cache of keys and values each mixer so far reads.
     caches: Vec<Option<StateId>>,
 }
@@ -157,6 +174,10 @@ impl Lowering<'_> {
             self.ropes.len() - 1
         });
         Ok(RopeId(at as u16))
+    }
+
+    fn mark(&mut self, point: Point, x: Slot) {
+        self.steps.push(Step::Mark { place: Place { layer: self.layer, point }, x });
     }
 
     fn scale(&mut self, x: Slot, factor: f32) {

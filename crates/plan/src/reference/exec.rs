@@ -7,7 +7,7 @@ use super::{
     silu, visible,
 };
 use crate::device::{Batch, Budget, Caps, Device, Exec, KvType, Limits, Outputs, SequenceArgs, StateCopy};
-use crate::program::{KV_BLOCK, Program, ProgramId, Rows};
+use crate::program::{KV_BLOCK, Program, ProgramId, Rows, Tap};
 use crate::step::{BankWeights, BlockScore, Part, RopeId, Slot, StateId, Step, WeightId};
 use crate::{ExecError, PlanError, values};
 use model::{Activation, RopeScaling};
@@ -238,6 +238,8 @@ impl Compiled {
             Step::Add { into, x } => {
                 slots.each(*x, *into, |x, into| into.iter_mut().zip(x).for_each(|(into, x)| *into += x));
             }
+            Step::Mark { .. } => {}
+            Step::Tap { x, to } => slots.each(*x, *to, |x, to| to.copy_from_slice(x)),
             Step::TakeRows { x, to } => {
                 let rows = slots.rows(*x);
                 for (row, to) in batch.wanted.iter().zip(slots.rows_mut(*to)) {
@@ -353,6 +355,10 @@ impl Exec for ReferenceExec {
         self.programs[program.0].program.vocab
     }
 
+    fn taps(&self, program: ProgramId) -> &[Tap] {
+        &self.programs[program.0].program.taps
+    }
+
     fn run(&mut self, program: ProgramId, batch: &Batch<'_>, outputs: &mut Outputs<'_>) -> Result<(), ExecError> {
         batch.check(&self.limits, self.vocab(program), outputs.logits.len())?;
         let compiled = &mut self.programs[program.0];
@@ -361,6 +367,9 @@ impl Exec for ReferenceExec {
             compiled.step(&step, batch, &mut slots);
         }
         outputs.logits.copy_from_slice(&slots.values[compiled.program.logits.0 as usize]);
+        for (tap, out) in compiled.program.taps.iter().zip(&mut *outputs.taps) {
+            out.clone_from(&slots.values[tap.slot.0 as usize]);
+        }
         Ok(())
     }
 

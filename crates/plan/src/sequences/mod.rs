@@ -157,6 +157,16 @@ impl<E: Exec> Sequences<E> {
     ///
     /// Either every sequence advances or none does.
     pub fn run(&mut self, program: ProgramId, feeds: &[Feed<'_>], logits: &mut [LogitValue]) -> Result<(), ExecError> {
+        self.run_tapped(program, feeds, Outputs { logits, taps: &mut [] })
+    }
+
+    /// As [`Sequences::run`], with what the program's taps show.
+    pub fn run_tapped(
+        &mut self,
+        program: ProgramId,
+        feeds: &[Feed<'_>],
+        mut outputs: Outputs<'_>,
+    ) -> Result<(), ExecError> {
         self.check(feeds)?;
         self.reserve(feeds)?;
         let mut rows = RowsOfBatch::default();
@@ -174,7 +184,7 @@ impl<E: Exec> Sequences<E> {
             sequences: &args,
             wanted: &rows.wanted,
         };
-        let result = self.exec.run(program, &batch, &mut Outputs { logits });
+        let result = self.exec.run(program, &batch, &mut outputs);
         for feed in feeds {
             let state = self.state_mut(feed.sequence)?;
             if result.is_ok() {

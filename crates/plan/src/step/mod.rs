@@ -20,6 +20,26 @@ pub struct StateId(pub u16);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RopeId(pub u16);
 
+/// What there is to see inside a layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Point {
+    /// The residual stream after the layer, `[rows, hidden]`, or all streams side by side.
+    Residual,
+    /// The chosen experts' numbers, then their weights, by rank: `[rows, 2 · top_k]`.
+    Router,
+    /// What the second matrix of a dense feed-forward part reads, `[rows, inner]`.
+    Inner,
+}
+
+/// A point of one layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Place {
+    /// The layer, from 0.
+    pub layer: usize,
+    /// What of it.
+    pub point: Point,
+}
+
 /// One matrix product among several of the same input.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Part {
@@ -386,6 +406,20 @@ pub enum Step {
         into: Slot,
         /// The branch.
         x: Slot,
+    },
+    /// A place worth looking at; [`crate::instrument`] turns it into a [`Step::Tap`] or takes it away.
+    Mark {
+        /// Which place.
+        place: Place,
+        /// What is there.
+        x: Slot,
+    },
+    /// `to = x`, kept for the caller: an entry of [`crate::Program::taps`].
+    Tap {
+        /// `[rows, width]`.
+        x: Slot,
+        /// `[rows, width]`.
+        to: Slot,
     },
     /// Copies the rows whose outputs are wanted; later steps see only those.
     TakeRows {

@@ -40,7 +40,9 @@ impl Step {
         use Access::{Read, Update, Write};
         match self {
             Step::Embed { to, .. } | Step::NgramEmbed { to, .. } => f(to, Write),
+            Step::Mark { x, .. } => f(x, Read),
             Step::Norm { x, to, .. }
+            | Step::Tap { x, to }
             | Step::TakeRows { x, to }
             | Step::HeadLinear { x, to, .. }
             | Step::TakeColumns { x, to, .. }
