@@ -1,7 +1,9 @@
 //! What a model becomes: the program as text, and what is refused.
 
-use testkit::{Architecture, Options, synthetic};
-use turbospark_plan::{Caps, Fusion, KvType, PlanError, Step, WeightRole, lower, lower_for};
+use testkit::{Architecture, Model, Options, golden, synthetic};
+use turbospark_plan::{
+    Caps, Fusion, KvType, PlanError, Point, Program, Step, WeightRole, lower, lower_for, lower_instrumented,
+};
 
 const CAPS: Caps =
     Caps { device: "a test", fusions: &[Fusion::Linears, Fusion::LinearAdd, Fusion::GateUpAct], kv: &[KvType::F32] };
@@ -27,6 +29,23 @@ fn fused_steps_over_shared_slots() {
     let model = tiny(Architecture::Gemma3);
     let program = lower_for(&CAPS, &model.spec, &model.index).expect("lowers");
     assert_eq!(program.to_string(), include_str!("snapshots/gemma3.txt"));
+}
+
+#[test]
+fn what_nobody_asked_to_see_leaves_no_trace() {
+    for model in [tiny(Architecture::Gemma3), Model::open(&golden("mixtral").join("model.safetensors"))] {
+        let plain = lower_for(&CAPS, &model.spec, &model.index).expect("lowers");
+        let mut tapped = lower_instrumented(&CAPS, &model.spec, &model.index, &|_| true).expect("lowers");
+        assert!(!plain.steps.iter().any(|s| matches!(s, Step::Mark { .. } | Step::Tap { .. })));
+        assert!(plain.taps.is_empty());
+        let layers = model.spec.layers.len();
+        let residuals = tapped.taps.iter().filter(|t| t.place.point == Point::Residual);
+        assert_eq!(residuals.map(|t| t.place.layer).collect::<Vec<_>>(), (0..layers).collect::<Vec<_>>());
+        assert_eq!(tapped.taps.len(), 2 * layers, "a residual stream and a route or an inner activation a layer");
+        let kinds = |p: &Program| p.steps.iter().map(std::mem::discriminant).collect::<Vec<_>>();
+        tapped.steps.retain(|s| !matches!(s, Step::Tap { .. }));
+        assert_eq!(kinds(&tapped), kinds(&plain), "taps are in the way of no fusion");
+    }
 }
 
 #[test]
