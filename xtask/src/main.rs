@@ -1,4 +1,4 @@
-//! Developer commands: `cargo xtask verify-real`.
+//! Developer commands: `cargo xtask verify-real`, `cargo xtask take-apart`.
 #![forbid(unsafe_code)]
 
 mod verify_real;
@@ -8,9 +8,20 @@ fn main() -> anyhow::Result<()> {
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["verify-real"] => verify_real::run(None),
         ["verify-real", model] => verify_real::run(Some(model)),
+        ["take-apart", gguf] => take_apart(gguf),
         _ => {
-            eprintln!("usage: cargo xtask verify-real [MODEL]   check real models against recorded llama.cpp runs");
+            eprintln!(
+                "usage: cargo xtask verify-real [MODEL]   check real models against recorded llama.cpp runs\n\
+                 usage: cargo xtask take-apart GGUF       write a golden GGUF file as what it adds to its safetensors"
+            );
             std::process::exit(2)
         }
     }
+}
+
+/// Writes `GGUF.parts`.
+fn take_apart(gguf: &str) -> anyhow::Result<()> {
+    let parts = testkit::take_apart(gguf.as_ref());
+    println!("{gguf}.parts: {} bytes instead of {}", parts.len(), std::fs::metadata(gguf)?.len());
+    Ok(std::fs::write(format!("{gguf}.parts"), parts)?)
 }

@@ -234,6 +234,7 @@ fn released_options_are_known_and_others_refused_by_name() {
         ),
         ("qwen3_moe", r#""max_window_layers": 48, "rope_scaling": null"#),
         ("mixtral", r#""rope_theta": 1e6"#),
+        ("olmo2", r#""rope_theta": 500000, "rope_scaling": null, "pretraining_tp": 1"#),
     ];
     for (name, keys) in known {
         let plain = open(&checkpoint(&golden(name).join("model.safetensors")).0).expect("builds");
@@ -259,6 +260,8 @@ fn released_options_are_known_and_others_refused_by_name() {
         ("spark2_5", r#""gate_attn_act_mode": "tanh""#, "gate_attn_act_mode"),
         ("minimax_m3", r#""index_n_heads": 4"#, "index_n_heads"),
         ("mixtral", r#""num_experts_per_tok": 9"#, "num_experts_per_tok"),
+        ("olmo2", r#""sliding_window": 8"#, "sliding_window"),
+        ("olmo2", r#""clip_qkv": 8.0"#, "clip_qkv"),
         ("qwen3_moe", r#""hidden_act": "gelu""#, "hidden_act"),
     ];
     for (name, keys, blamed) in refused {

@@ -148,6 +148,7 @@ pub fn families() -> Vec<GoldenFile> {
         "gpt_oss_lim7",
         "spark2_5",
         "muse_glimmer",
+        "olmo2",
         "minimax_m2",
         "minimax_m3",
         "minimax_m3_lim7",

@@ -11,6 +11,7 @@ mod minimax_m2;
 mod minimax_m3;
 mod muse_glimmer;
 mod ngram;
+mod olmo2;
 mod parts;
 mod qwen;
 mod qwen3_5;
@@ -101,6 +102,8 @@ pub const FAMILIES: &[(&str, &str, Build)] = &[
     ("Gemma3ForCausalLM", "gemma3", gemma3::build),
     ("gemma3", "gemma3", gemma3::build),
     ("gemma3_text", "gemma3", gemma3::build),
+    ("Olmo2ForCausalLM", "olmo2", olmo2::build),
+    ("olmo2", "olmo2", olmo2::build),
     ("SyntheticForCausalLM", "synthetic", synthetic::build),
     ("synthetic", "synthetic", synthetic::build),
 ];

@@ -160,6 +160,11 @@ impl<T> Sublayer<T> {
         Self { entry: Entry::Norm(norm), op, post: None }
     }
 
+    /// `x += post(op(x))`.
+    pub fn post_norm(op: T, post: Norm) -> Self {
+        Self { entry: Entry::Plain, op, post: Some(post) }
+    }
+
     /// `x += post(op(norm(x)))`.
     pub fn sandwich(norm: Norm, op: T, post: Norm) -> Self {
         Self { entry: Entry::Norm(norm), op, post: Some(post) }
@@ -170,7 +175,7 @@ impl<T> Sublayer<T> {
 #[allow(clippy::large_enum_variant, reason = "one a layer, made once")]
 #[derive(Clone, Debug, PartialEq)]
 pub enum Entry {
-    /// The stream itself; the branch norms it.
+    /// The stream itself.
     Plain,
     /// Its norm.
     Norm(Norm),
