@@ -3,7 +3,7 @@
 use crate::arguments::{GenerationFlags, OpenFlags, PlaceFlags};
 use crate::failure::Failure;
 use crate::{output, report};
-use runtime::{Engine, GenerationConfig, OpenOptions, Recommended};
+use runtime::{Engine, GenerationConfig, LogitProducer, OpenOptions, OpenReport, Recommended, open_logits};
 use selection::{Shaping, ShapingOptions, fresh_seed};
 use std::ffi::OsStr;
 
@@ -15,6 +15,7 @@ impl PlaceFlags {
             context: self.ctx,
             kv: self.kv,
             memory: self.memory,
+            quantize: self.quantize,
             ..OpenOptions::default()
         }
     }
@@ -30,13 +31,26 @@ impl OpenFlags {
 /// Opens a model for text; prints its notes, and with `verbose` what was decided.
 pub(crate) fn engine(model: &OsStr, options: &OpenOptions, verbose: bool) -> Result<Engine, Failure> {
     let engine = Engine::open(model, options)?;
-    for text in &engine.report().notes {
-        output::warn(text);
-    }
-    if verbose {
-        report::opened(engine.report(), options);
-    }
+    tell(engine.report(), options, verbose);
     Ok(engine)
+}
+
+/// Opens a model for its logits alone; says what [`engine`] says.
+pub(crate) fn logits(
+    model: &OsStr,
+    options: &OpenOptions,
+    verbose: bool,
+) -> Result<(Box<dyn LogitProducer + Send>, OpenReport), Failure> {
+    let (producer, report) = open_logits(model, options)?;
+    tell(&report, options, verbose);
+    Ok((producer, report))
+}
+
+fn tell(opened: &OpenReport, options: &OpenOptions, verbose: bool) {
+    opened.notes.iter().for_each(|text| output::warn(text));
+    if verbose {
+        report::opened(opened, options);
+    }
 }
 
 /// What is used where neither a flag nor the model says anything.

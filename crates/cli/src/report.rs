@@ -28,6 +28,19 @@ pub(crate) fn opened(report: &OpenReport, options: &OpenOptions) {
             mebibytes(budget.slots)
         ));
     }
+    if let Some(to) = options.quantize {
+        output::aside(&format!("matrices stored as plain floats were rounded to {to}"));
+    }
+    if !report.unused.is_empty() {
+        output::aside(&unused(&report.unused));
+    }
+}
+
+/// Tensors that are not read, in one line.
+pub(crate) fn unused(unused: &[(String, usize)]) -> String {
+    let count: usize = unused.iter().map(|(_, count)| count).sum();
+    let names: Vec<_> = unused.iter().map(|(name, count)| format!("{name} ({count})")).collect();
+    format!("{count} tensors that this model does not read: {}", names.join(", "))
 }
 
 /// How tokens will be chosen.

@@ -27,6 +27,7 @@ impl Graph {
             weights: vec![],
             states: vec![],
             ropes: vec![],
+            taps: vec![],
             logits: Slot(0),
             vocab: 0,
         };
@@ -144,7 +145,7 @@ impl Graph {
         let id = WeightId(self.program.weights.len() as u32);
         let name = format!("weight {}", id.0);
         self.weights.insert(tensor.renamed(name.as_str()));
-        self.program.weights.push(WeightUse { source: Source::tensor(name), shape, role });
+        self.program.weights.push(WeightUse { source: Source::tensor(name), shape, role, to: None });
         id
     }
 }

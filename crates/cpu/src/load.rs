@@ -1,8 +1,7 @@
 //! Weights as the device keeps them: matrices in their stored blocks over the mapped file, vectors as f32.
 
 use crate::kernels::matmul::Matrix;
-use model::Source;
-use plan::{PlanError, WeightRole, WeightUse, bank, stored, values};
+use plan::{PlanError, WeightRole, WeightUse, bank, rounded, stored, values};
 use std::mem::size_of;
 use weights::{DType, Tensor, Weights};
 
@@ -19,9 +18,11 @@ impl Stored {
     pub(crate) fn load(used: &WeightUse, weights: &Weights) -> Result<Self, PlanError> {
         match used.role {
             WeightRole::Vector => Ok(Self::Vector(values(&used.source, weights)?)),
-            WeightRole::Matrix | WeightRole::Table => Ok(Self::Matrix(readable(stored(&used.source, weights)?)?)),
+            WeightRole::Matrix | WeightRole::Table => {
+                Ok(Self::Matrix(readable(rounded(stored(&used.source, weights)?, used.to)?)?))
+            }
             WeightRole::Experts(count) => {
-                let experts = bank(&used.source, weights, count)?.into_iter().map(readable);
+                let experts = bank(&used.source, weights, count)?.into_iter().map(|e| readable(rounded(e, used.to)?));
                 Ok(Self::Experts(experts.collect::<Result<_, _>>()?))
             }
         }
@@ -33,7 +34,7 @@ impl Stored {
         if used.role == WeightRole::Vector {
             return Ok((values * size_of::<f32>()) as u64);
         }
-        let dtype = dtype(&used.source, weights)?;
+        let dtype = used.loaded_type(&|name| weights.get(name).map(Tensor::dtype))?;
         Ok(dtype.bytes_for(values).unwrap_or(values * size_of::<f32>()) as u64)
     }
 
@@ -82,29 +83,10 @@ fn readable(tensor: Tensor) -> Result<Tensor, PlanError> {
     })
 }
 
-/// The type a source is stored in once it is loaded.
-fn dtype(source: &Source, weights: &Weights) -> Result<DType, PlanError> {
-    Ok(match source {
-        Source::Tensor(name) => weights.require(name)?.dtype(),
-        Source::PlusOne(_) | Source::NegExp(_) => DType::F32,
-        Source::Rows { of, .. } => dtype(of, weights)?,
-        Source::Stack(parts) => {
-            let mut all = parts.iter().map(|p| dtype(p, weights)).collect::<Result<Vec<_>, _>>()?;
-            all.dedup();
-            if all.len() == 1 { all[0] } else { DType::F32 }
-        }
-        Source::Transpose { of, .. } | Source::Column(of) => {
-            let inner = dtype(of, weights)?;
-            if inner.block_len() == 1 { inner } else { DType::F32 }
-        }
-        Source::Mxfp4 { .. } => DType::MXFP4,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::Stored;
-    use plan::lower;
+    use plan::{lower, quantise};
     use testkit::{Model, families};
 
     /// What is announced before loading is what loading takes, for every weight of every family.
@@ -112,8 +94,11 @@ mod tests {
     fn bytes_are_known_before_loading() {
         for golden in families() {
             let model = Model::open(&golden.path());
-            let program = lower(&model.spec, &model.index).unwrap_or_else(|e| panic!("{e}"));
-            for used in &program.weights {
+            let plain = lower(&model.spec, &model.index).unwrap_or_else(|e| panic!("{e}"));
+            let mut rounded = plain.clone();
+            let rounds = quantise(&mut rounded, &model.index, weights::DType::Q8_0).is_ok();
+            assert!(rounds || golden.file.contains("gguf"), "{}/{}", golden.model, golden.file);
+            for used in plain.weights.iter().chain(&rounded.weights) {
                 let announced = Stored::bytes(used, &model.weights).unwrap_or_else(|e| panic!("{e}"));
                 let taken = match Stored::load(used, &model.weights).unwrap_or_else(|e| panic!("{e}")) {
                     Stored::Vector(values) => 4 * values.len(),

@@ -2,8 +2,8 @@
 
 use foundation::TokenId;
 use plan::{
-    Device, Exec, Feed, KvType, KvTypes, Limits, Outputs, Place, Point, ProgramId, SequenceId, Sequences, Want,
-    lower_instrumented,
+    Device, Exec, Feed, KvType, KvTypes, Limits, Outputs, Passes, Place, Point, ProgramId, SequenceId, Sequences, Want,
+    lower_with,
 };
 use testkit::{GoldenFile, Model, families};
 use turbospark_cpu::{CpuDevice, CpuExec};
@@ -20,8 +20,8 @@ impl Run {
         let (model, expected) = (Model::open(&golden.path()), golden.expected());
         let device = CpuDevice::new(Some(2));
         let residual = |place: Place| place.point == Point::Residual;
-        let program =
-            lower_instrumented(&device.caps(), &model.spec, &model.index, &residual).unwrap_or_else(|e| panic!("{e}"));
+        let passes = Passes { tapped: Some(&residual), ..Passes::default() };
+        let program = lower_with(&device.caps(), &model.spec, &model.index, &passes).unwrap_or_else(|e| panic!("{e}"));
         let rows = expected.tokens.len();
         let limits = Limits { wanted: rows, ..Limits::for_context(4 * rows, rows, KvTypes::both(KvType::F32)) };
         let exec = device.compile(vec![program], &model.weights, limits).unwrap_or_else(|e| panic!("{e}"));

@@ -12,6 +12,14 @@ pub enum PlanError {
         /// Canonical name.
         name: String,
     },
+    /// The model cannot be rounded to a type while it is loaded.
+    #[error("cannot quantise to {to} while loading: {reason}; choose another type, or open it as it is stored")]
+    CannotQuantise {
+        /// The type asked for.
+        to: &'static str,
+        /// Why not.
+        reason: String,
+    },
     /// A tensor has another shape than the model needs.
     #[error("tensor `{name}` has shape {found:?}, expected {expected:?}")]
     BadShape {

@@ -1,7 +1,7 @@
 //! What a device *runs*: a straight list of coarse steps over numbered slots, lowered once from a
 //! [`model::ModelSpec`], for every family and every device.
 //!
-//! The order of passes is `lower` → `instrument` → `fuse` → `assign_slots`. [`mod@reference`] is the scalar interpreter of the
+//! The order of passes is `lower` → `instrument` → `quantise` → `fuse` → `assign_slots`. [`mod@reference`] is the scalar interpreter of the
 //! steps: the place to read what a step means, and the oracle of every kernel.
 #![forbid(unsafe_code)]
 
@@ -14,6 +14,7 @@ mod instrument;
 mod lower;
 mod print;
 mod program;
+mod quantise;
 pub mod reference;
 mod scripted;
 mod sequences;
@@ -27,12 +28,13 @@ pub use error::{ExecError, PlanError};
 pub use fixed::FixedStates;
 pub use fuse::{Fusion, fuse};
 pub use instrument::instrument;
-pub use lower::{lower, lower_for, lower_instrumented};
+pub use lower::{Passes, lower, lower_for, lower_with};
 pub use program::{KV_BLOCK, KvSpec, Program, ProgramId, Rows, SlotSpec, StateSpec, Tap, WeightRole, WeightUse};
+pub use quantise::quantise;
 pub use scripted::{Fault, Script, ScriptedExec};
 pub use sequences::{Feed, SequenceId, Sequences, Snapshot, Want};
 pub use slots::assign_slots;
-pub use source::{bank, check, stored, values};
+pub use source::{bank, check, rounded, stored, stored_type, values};
 pub use step::{
     BankWeights, BlockScore, DeltaShape, Part, Place, Point, RopeId, Select, Slot, StateId, Step, WeightId,
 };

@@ -2,6 +2,7 @@
 
 use crate::step::{Place, Slot, StateId, Step, WeightId};
 use model::{Rope, Source};
+use weights::DType;
 
 /// Positions in one block of cached keys and values; blocks are aligned to absolute positions.
 ///
@@ -53,6 +54,8 @@ pub struct WeightUse {
     pub shape: [usize; 2],
     /// How it is used.
     pub role: WeightRole,
+    /// The type its values are rounded to when it is loaded, if they are.
+    pub to: Option<DType>,
 }
 
 /// What a program remembers of a sequence between runs.

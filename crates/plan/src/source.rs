@@ -71,6 +71,33 @@ fn shape_of(source: &Source, index: &WeightIndex) -> Result<[usize; 2], PlanErro
     }
 }
 
+/// The type a source has once it is loaded, given the types of the stored tensors.
+pub fn stored_type(source: &Source, dtype: &dyn Fn(&str) -> Option<DType>) -> Result<DType, PlanError> {
+    Ok(match source {
+        Source::Tensor(name) => dtype(name).ok_or_else(|| PlanError::MissingTensor { name: name.clone() })?,
+        Source::PlusOne(_) | Source::NegExp(_) => DType::F32,
+        Source::Rows { of, .. } => stored_type(of, dtype)?,
+        Source::Stack(parts) => {
+            let mut all = parts.iter().map(|p| stored_type(p, dtype)).collect::<Result<Vec<_>, _>>()?;
+            all.dedup();
+            if all.len() == 1 { all[0] } else { DType::F32 }
+        }
+        Source::Transpose { of, .. } | Source::Column(of) => {
+            let inner = stored_type(of, dtype)?;
+            if inner.block_len() == 1 { inner } else { DType::F32 }
+        }
+        Source::Mxfp4 { .. } => DType::MXFP4,
+    })
+}
+
+/// A loaded matrix in the type that [`crate::WeightUse::to`] names.
+pub fn rounded(tensor: Tensor, to: Option<DType>) -> Result<Tensor, WeightsError> {
+    match to {
+        Some(to) => tensor.quantised(to),
+        None => Ok(tensor),
+    }
+}
+
 /// The source's values as f32, row by row.
 pub fn values(source: &Source, weights: &Weights) -> Result<Vec<f32>, WeightsError> {
     match source {

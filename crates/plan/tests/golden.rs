@@ -5,8 +5,8 @@ use foundation::TokenId;
 use testkit::{Model, families};
 use turbospark_plan::reference::{ReferenceDevice, ReferenceExec};
 use turbospark_plan::{
-    Device, Feed, KvType, KvTypes, Limits, Outputs, Place, Point, ProgramId, SequenceId, Sequences, Want,
-    lower_instrumented,
+    Device, Feed, KvType, KvTypes, Limits, Outputs, Passes, Place, Point, ProgramId, SequenceId, Sequences, Want,
+    lower_with,
 };
 
 /// The logits of all positions, `chunk` tokens at a time.
@@ -33,8 +33,9 @@ fn all_positions_match_the_reference_logits() {
         let (model, expected) = (Model::open(&golden.path()), golden.expected());
         let (rows, vocab) = (expected.tokens.len(), expected.vocab);
         let residual = |place: Place| place.point == Point::Residual;
-        let program = lower_instrumented(&ReferenceDevice.caps(), &model.spec, &model.index, &residual)
-            .unwrap_or_else(|e| panic!("{e}"));
+        let passes = Passes { tapped: Some(&residual), ..Passes::default() };
+        let program =
+            lower_with(&ReferenceDevice.caps(), &model.spec, &model.index, &passes).unwrap_or_else(|e| panic!("{e}"));
         let limits = Limits { wanted: rows, ..Limits::for_context(rows, rows, KvTypes::both(KvType::F32)) };
         let exec = ReferenceDevice.compile(vec![program], &model.weights, limits).unwrap_or_else(|e| panic!("{e}"));
         let mut sequences = Sequences::new(exec);

@@ -2,7 +2,7 @@
 
 use testkit::{Architecture, Model, Options, golden, synthetic};
 use turbospark_plan::{
-    Caps, Fusion, KvType, PlanError, Point, Program, Step, WeightRole, lower, lower_for, lower_instrumented,
+    Caps, Fusion, KvType, Passes, PlanError, Point, Program, Step, WeightRole, lower, lower_for, lower_with,
 };
 
 const CAPS: Caps =
@@ -35,7 +35,9 @@ fn fused_steps_over_shared_slots() {
 fn what_nobody_asked_to_see_leaves_no_trace() {
     for model in [tiny(Architecture::Gemma3), Model::open(&golden("mixtral").join("model.safetensors"))] {
         let plain = lower_for(&CAPS, &model.spec, &model.index).expect("lowers");
-        let mut tapped = lower_instrumented(&CAPS, &model.spec, &model.index, &|_| true).expect("lowers");
+        let mut tapped =
+            lower_with(&CAPS, &model.spec, &model.index, &Passes { tapped: Some(&|_| true), ..Passes::default() })
+                .expect("lowers");
         assert!(!plain.steps.iter().any(|s| matches!(s, Step::Mark { .. } | Step::Tap { .. })));
         assert!(plain.taps.is_empty());
         let layers = model.spec.layers.len();

@@ -10,13 +10,17 @@ use crate::{RuntimeError, scripted};
 use cpu::CpuDevice;
 use foundation::TokenId;
 use plan::reference::ReferenceDevice;
-use plan::{Budget, Device, KV_BLOCK, KvType, KvTypes, Limits, PlanError, Program, lower_for};
+use plan::{
+    Budget, Caps, Device, KV_BLOCK, KvType, KvTypes, Limits, Passes, PlanError, Program, WeightRole, lower_with,
+};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokenizer::{ChatRequest, CivilTime, Encode, Message, Tokenizer};
+use weights::DType;
 
 /// Which device runs the model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,6 +57,8 @@ pub struct OpenOptions {
     pub kv: KvTypes,
     /// Bytes that may be used; `None`: what the machine has free.
     pub memory: Option<u64>,
+    /// A type that matrices stored as plain floats are rounded to while they are loaded.
+    pub quantize: Option<DType>,
     /// Prompt tokens fed at once.
     pub prefill_chunk: usize,
     /// Keep room for the logits of a whole chunk, not of one row.
@@ -67,6 +73,7 @@ impl Default for OpenOptions {
             context: None,
             kv: KvTypes::both(KvType::F16),
             memory: None,
+            quantize: None,
             prefill_chunk: 256,
             all_logits: false,
         }
@@ -90,6 +97,8 @@ pub struct OpenReport {
     pub elapsed: Duration,
     /// Things the user should know.
     pub notes: Vec<String>,
+    /// Tensors of the checkpoint that the model does not read, by name with numbers as `*`, and how many there are of each.
+    pub unused: Vec<(String, usize)>,
 }
 
 /// A model ready to generate, for one conversation at a time.
@@ -128,6 +137,10 @@ impl Engine {
     }
 
     fn open_scripted(script: &Path, options: &OpenOptions) -> Result<Self, RuntimeError> {
+        if let Some(to) = options.quantize {
+            let reason = "a scripted model has no weights".to_owned();
+            return Err(PlanError::CannotQuantise { to: to.name(), reason }.into());
+        }
         let (producer, tokenizer) = scripted::open(script)?;
         let context = producer.context();
         let report = OpenReport {
@@ -138,6 +151,7 @@ impl Engine {
             threads: 1,
             elapsed: Duration::ZERO,
             notes: Vec::new(),
+            unused: Vec::new(),
         };
         Ok(Self {
             producer,
@@ -280,7 +294,22 @@ impl ModelFiles {
             DeviceKind::Cpu => CpuDevice::new(options.threads).caps(),
             DeviceKind::Reference => ReferenceDevice.caps(),
         };
-        Ok(lower_for(&caps, &self.spec, &self.index)?)
+        Ok(self.lower(&caps, options)?)
+    }
+
+    fn lower(&self, caps: &Caps, options: &OpenOptions) -> Result<Program, PlanError> {
+        lower_with(caps, &self.spec, &self.index, &Passes { quantise: options.quantize, ..Passes::default() })
+    }
+
+    /// Tensors that none of the programs reads, by name with numbers as `*`, and how many there are of each.
+    pub fn unused(&self, programs: &[Program]) -> Vec<(String, usize)> {
+        let read: BTreeSet<_> = programs.iter().flat_map(|p| &p.weights).flat_map(|w| w.source.tensors()).collect();
+        let mut unused = BTreeMap::new();
+        for name in self.index.names().filter(|name| !read.contains(name)) {
+            let parts = name.split('.').map(|part| if part.parse::<usize>().is_ok() { "*" } else { part });
+            *unused.entry(parts.collect::<Vec<_>>().join(".")).or_insert(0) += 1;
+        }
+        unused.into_iter().collect()
     }
 
     /// The memory that a context would take on the options' device, exactly; loads nothing.
@@ -332,7 +361,10 @@ where
         let (device, found, known) = (caps.device.to_owned(), bad.to_string(), known.join(", "));
         return Err(PlanError::UnsupportedKv { device, found, known }.into());
     }
-    let programs = vec![lower_for(&caps, &files.spec, &files.index)?];
+    let programs = vec![files.lower(&caps, options)?];
+    let unused = files.unused(&programs);
+    let mut notes = files.spec.notes.clone();
+    notes.extend(options.quantize.and_then(|to| kept_as_stored(&programs, to)));
     let available = options.memory.or_else(|| Machine::default().available_memory());
     let budget = |context| device.memory(&programs, &files.weights, &limits(options, context));
     let context = choose_context(files.spec.context, options.context, available, &budget)?;
@@ -345,9 +377,22 @@ where
         trained_context: files.spec.context,
         threads,
         elapsed: Duration::ZERO,
-        notes: files.spec.notes.clone(),
+        notes,
+        unused,
     };
     Ok((Box::new(RealForwardRunner::new(exec, context)), report))
+}
+
+/// Says which matrices could not be rounded, if there are any.
+fn kept_as_stored(programs: &[Program], to: DType) -> Option<String> {
+    let matrices = programs.iter().flat_map(|p| &p.weights).filter(|w| w.role != WeightRole::Vector);
+    let narrow =
+        matrices.filter(|w| w.role != WeightRole::Table && w.to.is_none() && to.bytes_for(w.shape[1]).is_none());
+    let names: Vec<_> = narrow.map(|w| w.source.to_string()).collect();
+    let (first, count) = (names.first()?, names.len());
+    let others = if count > 1 { format!(" and {} more", count - 1) } else { String::new() };
+    let block = to.block_len();
+    Some(format!("{first}{others} stay as they are stored: their rows are no multiple of {block} values"))
 }
 
 /// The context asked for if it fits, else the trained one or as much of it as fits.

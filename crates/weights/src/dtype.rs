@@ -123,6 +123,14 @@ impl DType {
         Self::MXFP4,
     ];
 
+    /// The types that values can be rounded to.
+    pub const QUANTISERS: [Self; 2] = [Self::Q8_0, Self::Q4_0];
+
+    /// True for plain floating-point numbers.
+    pub fn is_float(self) -> bool {
+        matches!(self, Self::F32 | Self::F16 | Self::BF16 | Self::F64)
+    }
+
     /// The name as ggml or safetensors spells it: `Q4_K`, `BF16`.
     pub fn name(self) -> &'static str {
         self.info().name

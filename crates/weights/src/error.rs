@@ -117,6 +117,18 @@ pub enum WeightsError {
     },
 }
 
+impl WeightsError {
+    /// The same complaint about a tensor by its name.
+    pub(crate) fn of_tensor(self, name: &str) -> Self {
+        match self {
+            Self::Argument { field, expected, found, .. } => {
+                Self::Argument { tensor: name.to_owned(), field, expected, found }
+            }
+            other => other,
+        }
+    }
+}
+
 fn near_text(near: &[String]) -> String {
     if near.is_empty() {
         return String::new();

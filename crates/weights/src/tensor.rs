@@ -182,6 +182,43 @@ impl Tensor {
         self.convert(&self.bytes()[row * stride..][..stride], out)
     }
 
+    /// The values rounded to one of [`DType::QUANTISERS`], on as many threads as there are cores; no more than the result
+    /// and a few rows of `f32` are held. Errors if the last dimension is no whole number of blocks or a value does not fit.
+    pub fn quantised(&self, dtype: DType) -> Result<Self, WeightsError> {
+        const ELEMENTS_AT_A_TIME: usize = 1 << 16;
+        let misfit =
+            |expected, found| WeightsError::Argument { tensor: self.name().into(), field: "columns", expected, found };
+        let (rows, cols) = (self.rows(), self.cols());
+        let Some(stride) = dtype.bytes_for(cols) else {
+            return Err(misfit(format!("a multiple of {} for {dtype}", dtype.block_len()), cols.to_string()));
+        };
+        let mut bytes = vec![0; rows * stride];
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let rows_at_a_time = (ELEMENTS_AT_A_TIME / cols.max(1)).max(1);
+        let rows_a_thread = rows.div_ceil(threads).next_multiple_of(rows_at_a_time);
+        let convert = |first: usize, out: &mut [u8]| -> Result<(), WeightsError> {
+            let mut values = vec![0.0; rows_at_a_time * cols];
+            for (index, out) in out.chunks_mut(rows_at_a_time * stride).enumerate() {
+                let first = first + index * rows_at_a_time;
+                let values = &mut values[..out.len() / stride * cols];
+                for (row, values) in values.chunks_exact_mut(cols).enumerate() {
+                    self.row_to_f32(first + row, values)?;
+                }
+                block::quantise(dtype, values, out).map_err(|error| error.of_tensor(self.name()))?;
+            }
+            Ok(())
+        };
+        if rows > 0 && cols > 0 {
+            std::thread::scope(|scope| {
+                let parts = bytes.chunks_mut(rows_a_thread * stride).enumerate();
+                let threads = parts.map(|(part, out)| scope.spawn(move || convert(part * rows_a_thread, out)));
+                let results: Vec<_> = threads.collect::<Vec<_>>().into_iter().map(|thread| thread.join()).collect();
+                results.into_iter().try_for_each(|r| r.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            })?;
+        }
+        Self::from_bytes(self.name(), dtype, self.shape.to_vec(), bytes)
+    }
+
     /// All elements of an integer tensor. Errors for other types and for values above `i64::MAX`.
     pub fn to_i64(&self) -> Result<Vec<i64>, WeightsError> {
         block::integer::widen(self.dtype, self.bytes()).ok_or_else(|| self.unsupported("integers within i64"))

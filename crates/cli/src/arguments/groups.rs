@@ -1,6 +1,6 @@
 //! Groups of flags that several commands share.
 
-use super::values::{bytes, device, kv, positive, shaping, stop_text};
+use super::values::{bytes, device, kv, positive, quantize, shaping, stop_text};
 use crate::failure::Failure;
 use clap::Args;
 use plan::KvTypes;
@@ -8,6 +8,7 @@ use runtime::DeviceKind;
 use selection::ShapingOptions;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
+use weights::DType;
 
 /// The model, by position or by flag.
 #[derive(Args, Debug)]
@@ -63,6 +64,9 @@ pub(crate) struct PlaceFlags {
     /// Type of cached keys and values, or one each: f16, f32, f16:f32
     #[arg(long, value_name = "TYPE|K:V", default_value = "f16", value_parser = kv)]
     pub(crate) kv: KvTypes,
+    /// Round matrices stored as plain floats while loading them: q8_0 or q4_0
+    #[arg(long, value_name = "TYPE", value_parser = quantize)]
+    pub(crate) quantize: Option<DType>,
     /// Memory that may be used, as 4GiB or 512MiB [default: what the machine has free]
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub(crate) memory: Option<u64>,

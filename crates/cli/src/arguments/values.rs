@@ -4,6 +4,7 @@ use foundation::TokenId;
 use plan::KvTypes;
 use runtime::{DeviceKind, RuntimeError};
 use selection::{Shaping, ShapingOptions};
+use weights::DType;
 
 /// A whole number of at least 1.
 pub(crate) fn positive(text: &str) -> Result<usize, String> {
@@ -44,6 +45,15 @@ pub(crate) fn device(text: &str) -> Result<DeviceKind, String> {
 /// Types of cached keys and values.
 pub(crate) fn kv(text: &str) -> Result<KvTypes, String> {
     text.parse()
+}
+
+/// A type that weights can be rounded to.
+pub(crate) fn quantize(text: &str) -> Result<DType, String> {
+    let known = DType::QUANTISERS.into_iter();
+    known.clone().find(|dtype| dtype.name().eq_ignore_ascii_case(text)).ok_or_else(|| {
+        let known: Vec<_> = known.map(|dtype| dtype.name().to_ascii_lowercase()).collect();
+        format!("this version rounds to {}", known.join(" or "))
+    })
 }
 
 /// A text that ends an answer.

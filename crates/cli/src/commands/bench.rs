@@ -7,12 +7,12 @@ use super::print_json;
 use crate::arguments::{ModelArgument, PlaceFlags, StoreFlags, VerboseFlag, positive};
 use crate::failure::Failure;
 use crate::models::is_scripted;
-use crate::{output, progress, report};
+use crate::{open, output, progress};
 use bandwidth::Bandwidth;
 use clap::Args;
 use foundation::TokenId;
 use plan::WeightRole;
-use runtime::{LogitProducer, ModelFiles, OpenOptions, Want, open_logits};
+use runtime::{LogitProducer, ModelFiles, OpenOptions, Want};
 use serde_json::{Map, Value, json};
 use spread::Spread;
 use std::ffi::OsStr;
@@ -81,10 +81,7 @@ impl Bench {
         let context = self.place.ctx.or(Some((deepest + self.tg).max(longest)));
         let (threads, prefill_chunk) = (self.threads, self.prefill_chunk);
         let options = OpenOptions { context, threads, prefill_chunk, ..self.place.options() };
-        let (producer, opened) = open_logits(&model, &options)?;
-        if self.verbose.verbose {
-            report::opened(&opened, &options);
-        }
+        let (producer, opened) = open::logits(&model, &options, self.verbose.verbose)?;
         let mut runner = Runner { logits: vec![0.0; producer.vocab()], producer, chunk: self.prefill_chunk };
         let first = runner.prompt(1)?;
         let depths = self.depth.iter().map(|depth| Arm::Decode(*depth));

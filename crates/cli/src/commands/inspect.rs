@@ -3,7 +3,7 @@
 use super::print_json;
 use crate::arguments::{ModelArgument, PlaceFlags, StoreFlags};
 use crate::failure::Failure;
-use crate::{models, output};
+use crate::{models, output, report};
 use clap::Args;
 use plan::Budget;
 use runtime::{Machine, ModelFiles, OpenOptions, Recommended, mebibytes};
@@ -47,6 +47,7 @@ struct Description {
     available: Option<u64>,
     largest: Option<u64>,
     program: Option<String>,
+    unused: Vec<(String, usize)>,
 }
 
 /// What the tokenizer says of itself.
@@ -87,6 +88,7 @@ impl Description {
             format.tensors += 1;
             format.bytes += tensor.bytes().len() as u64;
         }
+        let program = files.program(options)?;
         let trained = files.spec.context;
         let mut contexts: Vec<usize> = CONTEXTS.into_iter().filter(|c| *c < trained).chain([trained]).collect();
         contexts.extend(options.context);
@@ -107,7 +109,8 @@ impl Description {
             memory,
             available,
             largest,
-            program: if plan { Some(files.program(options)?.to_string()) } else { None },
+            unused: files.unused(std::slice::from_ref(&program)),
+            program: plan.then(|| program.to_string()),
             files,
         })
     }
@@ -169,6 +172,9 @@ impl Description {
         for note in &spec.notes {
             row("note", note);
         }
+        if !self.unused.is_empty() {
+            row("not read", &report::unused(&self.unused));
+        }
         if let Some(program) = &self.program {
             let _ = write!(text, "\n{program}");
         }
@@ -210,6 +216,7 @@ impl Description {
             "available": self.available,
             "largest_context": self.largest,
             "notes": spec.notes,
+            "unused": self.unused.iter().map(|(name, count)| json!({"name": name, "count": count})).collect::<Vec<_>>(),
             "plan": self.program,
         })
     }

@@ -2,10 +2,10 @@
 
 use crate::arguments::{ModelArgument, OpenFlags, StoreFlags, Tokens, VerboseFlag};
 use crate::failure::Failure;
-use crate::{output, report};
+use crate::{open, output};
 use clap::Args;
 use foundation::{LogitValue, TokenId};
-use runtime::{OpenOptions, all_logits, open_logits};
+use runtime::{OpenOptions, all_logits};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -44,10 +44,7 @@ impl Logits {
             all_logits: true,
             ..self.open.options()
         };
-        let (mut producer, opened) = open_logits(&model, &options)?;
-        if self.verbose.verbose {
-            report::opened(&opened, &options);
-        }
+        let (mut producer, _) = open::logits(&model, &options, self.verbose.verbose)?;
         let logits = all_logits(&mut *producer, tokens, options.prefill_chunk)?;
         match &self.out {
             Some(path) => write(path, tokens, &logits, producer.vocab()),

@@ -4,7 +4,7 @@ use super::{print_json, text_file};
 use crate::arguments::{ModelArgument, OpenFlags, StoreFlags, VerboseFlag};
 use crate::failure::Failure;
 use crate::models::Models;
-use crate::{output, progress, report};
+use crate::{open, output, progress};
 use clap::Args;
 use foundation::{LogitValue, TokenId};
 use runtime::{Comparison, LogitProducer, ModelFiles, OpenOptions, RuntimeError, all_logits, byte_tokenizer, compare};
@@ -58,10 +58,7 @@ impl Perplexity {
         let (window, reference) = self.reference(&models)?;
         let options = OpenOptions { context: Some(window), all_logits: true, ..self.open.options() };
         let tokens = self.tokens(&model, reference.as_ref())?;
-        let (mut producer, opened) = open_logits(&model, &options)?;
-        if self.verbose.verbose {
-            report::opened(&opened, &options);
-        }
+        let (mut producer, _) = open::logits(&model, &options, self.verbose.verbose)?;
         let chunk = options.prefill_chunk;
         let mut comparisons = Comparisons { reference, chunk, all: Vec::new(), failure: None };
         let vocab = producer.vocab();
@@ -95,7 +92,8 @@ impl Perplexity {
             return Ok((tokens.len(), Some(reference)));
         }
         let window = window.unwrap_or(WINDOW);
-        let options = OpenOptions { context: Some(window), all_logits: true, ..self.open.options() };
+        // The reference is the model as it is stored.
+        let options = OpenOptions { context: Some(window), all_logits: true, quantize: None, ..self.open.options() };
         let (producer, _) = open_logits(models.locate(given)?, &options)?;
         Ok((window, Some(Reference::Model(producer))))
     }

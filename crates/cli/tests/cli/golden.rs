@@ -99,6 +99,46 @@ fn a_seeded_completion_is_the_same_for_every_chunk_and_thread_count() {
 }
 
 #[test]
+fn a_checkpoint_can_be_rounded_while_it_is_loaded() {
+    let desk = Desk::new();
+    let model = golden("qwen3_moe").join("model.safetensors").display().to_string();
+    let memory = |flags: &[&str]| {
+        let json = desk.run(&[&["inspect", &model, "--json"], flags].concat()).json();
+        json["memory"][0]["weights"].as_u64().expect("bytes")
+    };
+    let (plain, q8, q4) = (memory(&[]), memory(&["--quantize", "q8_0"]), memory(&["--quantize", "Q4_0"]));
+    assert!(q4 < q8 && q8 < plain, "{q4}, {q8}, {plain}");
+    let logits = |flags: &[&str]| desk.run(&[&["logits", &model, "--tokens", "1,2,3"], flags].concat()).success();
+    assert_ne!(logits(&["--quantize", "q8_0"]), logits(&[]));
+    let verbose = desk.run(&["logits", &model, "--tokens", "1", "--quantize", "q8_0", "--verbose"]);
+    for part in ["rounded to Q8_0", "stay as they are stored"] {
+        assert!(verbose.err.contains(part), "{part}: {verbose:?}");
+    }
+    desk.run(&["logits", &model, "--tokens", "1", "--quantize", "q5_k"]).fails(2, &["q5_k", "q8_0 or q4_0"]);
+    let already = golden("llama_k256").join("model-Q4_0.gguf").display().to_string();
+    desk.run(&["logits", &already, "--tokens", "1", "--quantize", "q8_0"]).fails(1, &["found Q4_0"]);
+}
+
+#[test]
+fn tensors_that_nobody_reads_are_listed() {
+    let desk = Desk::new();
+    let file = SafetensorsFile::open(&golden("llama").join("model.safetensors")).expect("a checkpoint");
+    let mut weights = file.weights().clone();
+    for name in ["mtp.0.norm.weight", "mtp.1.norm.weight"] {
+        weights.insert(weights::Tensor::from_f32(name, vec![4], &[1.0; 4]));
+    }
+    desk.write("config.json", std::fs::read_to_string(golden("llama").join("config.json")).expect("a config"));
+    let tensors: Vec<_> = weights.iter().cloned().collect();
+    weights::safetensors::write(&desk.path().join("model.safetensors"), &tensors, &Default::default())
+        .expect("written");
+    let model = desk.path().join("model.safetensors").display().to_string();
+    let text = desk.run(&["inspect", &model]).success();
+    assert!(text.contains("2 tensors that this model does not read: mtp.*.norm.weight (2)"), "{text}");
+    let verbose = desk.run(&["logits", &model, "--tokens", "1", "--verbose"]);
+    assert!(verbose.err.contains("mtp.*.norm.weight (2)"), "{verbose:?}");
+}
+
+#[test]
 fn notes_of_the_model_are_warnings() {
     let desk = Desk::new();
     let model = golden("mistral").join("model.gguf").display().to_string();

@@ -6,8 +6,10 @@ mod stream;
 
 use crate::program::{KvSpec, Program, Rows, SlotSpec, StateSpec, WeightRole, WeightUse};
 use crate::step::{Part, Place, Point, RopeId, Slot, StateId, Step, WeightId};
-use crate::{Caps, PlanError, assign_slots, check, fuse, instrument};
+use crate::{Caps, PlanError, assign_slots, check, fuse, instrument, quantise};
 use model::{Ffn, Linear, Mixer, ModelSpec, Norm, Rope, RopeScaling, Source, WeightIndex};
+use std::fmt;
+use weights::DType;
 
 /// Lowers a model to plain steps over fresh slots, checking every weight against the checkpoint.
 pub fn lower(spec: &ModelSpec, index: &WeightIndex) -> Result<Program, PlanError> {
@@ -57,18 +59,37 @@ pub fn lower(spec: &ModelSpec, index: &WeightIndex) -> Result<Program, PlanError
 
 /// All passes in order: the program a device with these capabilities runs.
 pub fn lower_for(caps: &Caps, spec: &ModelSpec, index: &WeightIndex) -> Result<Program, PlanError> {
-    lower_instrumented(caps, spec, index, &|_| false)
+    lower_with(caps, spec, index, &Passes::default())
 }
 
-/// As [`lower_for`], with a tap at each of the places that `tapped` says.
-pub fn lower_instrumented(
+/// What is done to a program between lowering and fusion.
+#[derive(Clone, Copy, Default)]
+pub struct Passes<'a> {
+    /// Which of the marked places get a tap.
+    pub tapped: Option<&'a dyn Fn(Place) -> bool>,
+    /// The type that [`quantise`] rounds matrices to.
+    pub quantise: Option<DType>,
+}
+
+impl fmt::Debug for Passes<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tapped = self.tapped.is_some();
+        f.debug_struct("Passes").field("tapped", &tapped).field("quantise", &self.quantise).finish()
+    }
+}
+
+/// As [`lower_for`], with what `passes` ask for.
+pub fn lower_with(
     caps: &Caps,
     spec: &ModelSpec,
     index: &WeightIndex,
-    tapped: &dyn Fn(Place) -> bool,
+    passes: &Passes<'_>,
 ) -> Result<Program, PlanError> {
     let mut program = lower(spec, index)?;
-    instrument(&mut program, tapped);
+    instrument(&mut program, passes.tapped.unwrap_or(&|_| false));
+    if let Some(to) = passes.quantise {
+        quantise(&mut program, index, to)?;
+    }
     fuse(&mut program, caps);
     assign_slots(&mut program);
     Ok(program)
@@ -116,7 +137,7 @@ impl Lowering<'_> {
                 at
             }
             None => {
-                self.weights.push(WeightUse { source: source.clone(), shape, role });
+                self.weights.push(WeightUse { source: source.clone(), shape, role, to: None });
                 self.weights.len() - 1
             }
         };

@@ -7,9 +7,9 @@ use super::{
     silu, visible,
 };
 use crate::device::{Batch, Budget, Caps, Device, Exec, KvType, Limits, Outputs, SequenceArgs, StateCopy};
-use crate::program::{KV_BLOCK, Program, ProgramId, Rows, Tap};
+use crate::program::{KV_BLOCK, Program, ProgramId, Rows, Tap, WeightUse};
 use crate::step::{BankWeights, BlockScore, Part, RopeId, Slot, StateId, Step, WeightId};
-use crate::{ExecError, PlanError, values};
+use crate::{ExecError, PlanError, rounded, stored, values};
 use model::{Activation, RopeScaling};
 use std::mem::size_of;
 use weights::Weights;
@@ -60,7 +60,11 @@ struct Compiled {
 
 impl Compiled {
     fn new(program: Program, weights: &Weights, limits: &Limits) -> Result<Self, PlanError> {
-        let loaded = program.weights.iter().map(|w| values(&w.source, weights)).collect::<Result<_, _>>()?;
+        let load = |used: &WeightUse| match used.to {
+            Some(to) => rounded(stored(&used.source, weights)?, Some(to))?.to_f32(),
+            None => values(&used.source, weights),
+        };
+        let loaded = program.weights.iter().map(load).collect::<Result<_, _>>()?;
         let mut frequencies = Vec::new();
         for rope in &program.ropes {
             let divisors = match &rope.scaling {

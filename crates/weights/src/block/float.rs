@@ -8,6 +8,11 @@ pub fn half_at(block: &[u8], at: usize) -> f32 {
     f16::from_le_bytes([block[at], block[at + 1]]).to_f32()
 }
 
+/// Stores `x` at byte `at` of a block as the nearest binary16 number.
+pub(super) fn put_half(block: &mut [u8], at: usize, x: f32) {
+    block[at..at + 2].copy_from_slice(&f16::from_f32(x).to_le_bytes());
+}
+
 /// F32 bytes to `out`; the lengths agree.
 pub fn f32s(bytes: &[u8], out: &mut [f32]) {
     each(bytes, out, f32::from_le_bytes);

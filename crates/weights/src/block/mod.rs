@@ -74,9 +74,66 @@ pub fn dequantise(dtype: DType, bytes: &[u8], out: &mut [f32]) -> Result<(), Wei
     Ok(())
 }
 
+/// Rounds `values` to blocks of type `dtype` in `bytes`. Errors if the lengths disagree, the type is not one of
+/// [`DType::QUANTISERS`], or a value is too large for it or no number.
+pub fn quantise(dtype: DType, values: &[f32], bytes: &mut [u8]) -> Result<(), WeightsError> {
+    let misfit = |field, expected, found| WeightsError::Argument { tensor: "values".into(), field, expected, found };
+    let convert: fn(&[f32], &mut [u8]) = match dtype {
+        DType::Q4_0 => q4_0::quantise,
+        DType::Q8_0 => q8_0::quantise,
+        _ => {
+            let known: Vec<_> = DType::QUANTISERS.iter().map(|t| t.name()).collect();
+            return Err(misfit("type", known.join(" or "), dtype.name().into()));
+        }
+    };
+    if dtype.bytes_for(values.len()) != Some(bytes.len()) {
+        let expected = format!("whole blocks of {} values in {} bytes", dtype.block_len(), dtype.block_bytes());
+        return Err(misfit("bytes", expected, format!("{} values, {} bytes", values.len(), bytes.len())));
+    }
+    // The scale is a half, and no more than an eighth of the largest value.
+    let most = 8.0 * half::f16::MAX.to_f32();
+    if let Some(bad) = values.iter().find(|x| x.is_nan() || x.abs() > most) {
+        return Err(misfit("values", format!("numbers up to {most}"), bad.to_string()));
+    }
+    for (values, block) in values.chunks_exact(dtype.block_len()).zip(bytes.chunks_exact_mut(dtype.block_bytes())) {
+        convert(values, block);
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rounding_is_the_formats_own() {
+        // The value farthest from zero decides sign and scale; of two, the first.
+        let mut x: Vec<f32> = (0..32).map(|i| i as f32 / 8.0 - 2.0).collect();
+        x[5] = -4.0;
+        x[7] = 4.0;
+        let mut block = [0; q4_0::BYTES];
+        q4_0::quantise(&x, &mut block);
+        assert_eq!(float::half_at(&block, 0), 0.5);
+        assert_eq!((block[2 + 5] & 15, block[2 + 7] & 15), (0, 15), "-4 is exact and 4 as near as can be");
+        let mut block = [0; q8_0::BYTES];
+        q8_0::quantise(&x, &mut block);
+        assert_eq!((block[2 + 5] as i8, block[2 + 7] as i8), (-127, 127));
+        for dtype in DType::QUANTISERS {
+            let mut bytes = vec![0; dtype.block_bytes()];
+            quantise(dtype, &[0.0; 32], &mut bytes).expect("zeros");
+            let mut back = [1.0; 32];
+            dequantise(dtype, &bytes, &mut back).expect("a block");
+            assert_eq!(back, [0.0; 32]);
+            for bad in [f32::NAN, f32::INFINITY, -1e30] {
+                x[31] = bad;
+                let message = quantise(dtype, &x, &mut bytes).expect_err("cannot be stored").to_string();
+                assert!(message.contains("524032"), "{message}");
+            }
+            x[31] = 1.0;
+        }
+        assert!(quantise(DType::Q4K, &[0.0; 256], &mut [0; 144]).is_err());
+        assert!(quantise(DType::Q8_0, &[0.0; 33], &mut [0; 34]).is_err());
+    }
 
     #[test]
     fn sizes_agree_with_the_table_of_types() {
