@@ -40,9 +40,9 @@ pub fn all_logits(
         return Err(RuntimeError::EmptyPrompt);
     }
     producer.reset();
-    let vocab = producer.vocab();
+    let (vocab, chunk) = (producer.vocab(), chunk.clamp(1, tokens.len()));
     let mut all = vec![0.0; tokens.len() * vocab];
-    for (tokens, out) in tokens.chunks(chunk.max(1)).zip(all.chunks_mut(chunk.max(1) * vocab)) {
+    for (tokens, out) in tokens.chunks(chunk).zip(all.chunks_mut(chunk * vocab)) {
         producer.produce(tokens, Want::All, out)?;
     }
     Ok(all)

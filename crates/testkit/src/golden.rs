@@ -23,6 +23,8 @@ pub struct Expected {
     pub hidden: Vec<Vec<f32>>,
     /// The positions whose hidden states are kept.
     pub hidden_rows: Vec<usize>,
+    /// The reference code's greedy continuation, each token with how far its logit was above the second best.
+    pub greedy: Vec<(u32, f32)>,
 }
 
 impl Expected {
@@ -40,6 +42,9 @@ impl Expected {
         };
         let logits = tensor("logits");
         let hidden = (1..).map_while(|i| file.weights().get(&format!("hidden.{i}")));
+        let greedy = file.weights().get("greedy").map(integers).unwrap_or_default();
+        let margins =
+            file.weights().get("greedy_margin").map(|m| m.to_f32().expect("margins are f32")).unwrap_or_default();
         let rows = file.weights().get("hidden_rows").map(integers).unwrap_or_default();
         Self {
             tokens: integers(tensor("tokens")),
@@ -47,6 +52,7 @@ impl Expected {
             logits: logits.to_f32().expect("logits are f32"),
             hidden: hidden.map(|h| h.to_f32().expect("hidden states are f32")).collect(),
             hidden_rows: rows.into_iter().map(|row| row as usize).collect(),
+            greedy: greedy.into_iter().zip(margins.into_iter().chain(std::iter::repeat(f32::INFINITY))).collect(),
         }
     }
 }

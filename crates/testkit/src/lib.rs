@@ -18,7 +18,7 @@ mod synthetic;
 
 pub use checkpoint::{Model, checkpoint};
 pub use golden::{Expected, GoldenFile, families, golden, nmse, quantised, worst};
-pub use parts::take_apart;
+pub use parts::{take_apart, with_whole};
 pub use random::Random;
 pub use real::{model_store, smollm2};
 pub use recorded::{Agreement, Run, Step, agreement, recorded};

@@ -30,7 +30,7 @@ pub(crate) fn exists(path: &Path) -> bool {
 }
 
 /// Calls `open` with the path of a golden file, put together in a temporary place where it is kept in parts.
-pub(crate) fn with_whole<T>(path: &Path, open: impl FnOnce(&Path) -> T) -> T {
+pub fn with_whole<T>(path: &Path, open: impl FnOnce(&Path) -> T) -> T {
     static COUNT: AtomicUsize = AtomicUsize::new(0);
     if path.exists() || !parts_of(path).exists() {
         return open(path);

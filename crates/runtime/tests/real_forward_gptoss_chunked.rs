@@ -1,0 +1,6 @@
+//! gpt-oss in chunks.
+
+#[macro_use]
+mod families;
+
+chunked!["gpt_oss"];

@@ -1,0 +1,6 @@
+//! Llama as mixture of experts: Mixtral.
+
+#[macro_use]
+mod families;
+
+family!["mixtral"];

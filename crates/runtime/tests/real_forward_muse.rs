@@ -1,0 +1,6 @@
+//! Muse Glimmer.
+
+#[macro_use]
+mod families;
+
+family!["muse_glimmer"];

@@ -1,0 +1,6 @@
+//! Qwen4-exp in chunks.
+
+#[macro_use]
+mod families;
+
+chunked!["qwen4_exp"];
