@@ -1,7 +1,6 @@
-//! The generation loop over scripted producers: admission, stops, cancellation, reuse, events, the result record.
+//! The generation loop over scripted producers: admission, stops, reuse, events, the result record.
 
 use foundation::TokenId;
-use std::cell::Cell;
 use turbospark_runtime::{
     Generation, GenerationConfig, LogitProducer, ProducerError, Progress, RawDecodeResult, RuntimeError,
     SCRIPTED_VOCAB, ScriptedLogitProducer, StopReason, Want, byte_tokenizer, run_raw_completion,
@@ -135,24 +134,6 @@ fn the_record_says_what_is_really_in_the_cache() {
     let (result, _) = run(&bytes("xyz"), &config, 8).expect("runs");
     assert_eq!((result.prompt_tokens, result.new_tokens, result.kv_position), (2, 2, 3));
     assert_eq!(result.kv_backed_token_ids, bytes("abx"));
-}
-
-#[test]
-fn cancelling_is_a_result() {
-    let tokenizer = byte_tokenizer().expect("builds");
-    let config = GenerationConfig::default();
-    for (polls, new, position) in [(0, 0, 0), (1, 0, 1), (3, 1, 2), (4, 2, 3)] {
-        let (mut producer, asked) = (script(&bytes("answer")), Cell::new(0));
-        let cancel = || {
-            asked.set(asked.get() + 1);
-            asked.get() > polls
-        };
-        let generation =
-            Generation { producer: &mut producer, tokenizer: &tokenizer, config: &config, chunk: 1, cancel: &cancel };
-        let result = run_raw_completion_chunked(generation, &bytes("ab"), &mut |_| {}).expect("is a success");
-        let found = (result.reason, result.new_tokens, result.kv_position);
-        assert_eq!(found, (StopReason::Cancelled, new, position), "after {polls} polls");
-    }
 }
 
 #[test]
