@@ -1,6 +1,6 @@
 //! What every family must do when it is run as the product runs it: files opened by the runtime, one sequence behind
 //! [`LogitProducer`]. The suites `real_forward_*` name the models of a family and call these checks.
-#![allow(dead_code, reason = "a suite calls some of the checks")]
+#![allow(dead_code, unused_macros, reason = "a suite calls some of the checks")]
 
 use foundation::TokenId;
 use plan::{KvType, KvTypes, Want};
@@ -109,7 +109,7 @@ fn same_bits(a: &[f32], b: &[f32]) -> bool {
 }
 
 /// Logits of all positions within 1e-3 of the reference code's, on every device and from every container.
-pub fn logits_are_the_publishers(models: &[&str]) {
+pub(crate) fn logits_are_the_publishers(models: &[&str]) {
     for golden in files(models) {
         for device in [DeviceKind::Cpu, DeviceKind::Reference] {
             let whole = Opened::new(&golden, device).rest(usize::MAX);
@@ -120,7 +120,7 @@ pub fn logits_are_the_publishers(models: &[&str]) {
 }
 
 /// The reference code's greedy continuation, as far as its two best tokens are not a near tie.
-pub fn greedy_tokens_are_the_publishers(models: &[&str]) {
+pub(crate) fn greedy_tokens_are_the_publishers(models: &[&str]) {
     for golden in one_file_each(models) {
         let (mut opened, greedy) = (Opened::new(&golden, DeviceKind::Cpu), golden.expected().greedy);
         assert!(!greedy.is_empty(), "{}: no greedy tokens are recorded", golden.model);
@@ -138,7 +138,7 @@ pub fn greedy_tokens_are_the_publishers(models: &[&str]) {
 }
 
 /// After any rewind the same tokens give the same bits; a reset is a fresh start.
-pub fn rewinds_are_exact(models: &[&str]) {
+pub(crate) fn rewinds_are_exact(models: &[&str]) {
     for golden in one_file_each(models) {
         let mut opened = Opened::new(&golden, DeviceKind::Cpu);
         let (whole, vocab) = (opened.rest(usize::MAX), opened.producer.vocab());
@@ -154,7 +154,7 @@ pub fn rewinds_are_exact(models: &[&str]) {
 }
 
 /// The same bits for a token at a time and any chunk.
-pub fn chunks_change_no_bit(models: &[&str]) {
+pub(crate) fn chunks_change_no_bit(models: &[&str]) {
     for golden in one_file_each(models) {
         let mut opened = Opened::new(&golden, DeviceKind::Cpu);
         let single = opened.rest(1);
@@ -168,7 +168,7 @@ pub fn chunks_change_no_bit(models: &[&str]) {
 }
 
 /// A tensor that is not there or has another shape, and a config key that nobody reads, are errors that name it.
-pub fn misfits_are_refused(models: &[&str]) {
+pub(crate) fn misfits_are_refused(models: &[&str]) {
     for model in models {
         let folder = golden(model);
         let config = std::fs::read_to_string(folder.join("config.json")).expect("a config");
