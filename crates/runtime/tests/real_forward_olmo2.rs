@@ -1,0 +1,6 @@
+//! OLMo 2.
+
+#[macro_use]
+mod families;
+
+family!["olmo2"];
