@@ -15,6 +15,7 @@ mod random;
 mod real;
 mod recorded;
 mod synthetic;
+mod upcycled;
 
 pub use checkpoint::{Model, checkpoint};
 pub use golden::{Expected, GoldenFile, families, golden, nmse, quantised, worst};
@@ -23,3 +24,4 @@ pub use random::Random;
 pub use real::{model_store, smollm2};
 pub use recorded::{Agreement, Run, Step, agreement, recorded};
 pub use synthetic::{Architecture, Options, Synthetic, synthetic};
+pub use upcycled::upcycled;

@@ -1,7 +1,7 @@
 //! Rounding to blocks gives the bytes of ggml's reference.
 
-use turbospark_weights::block::quantise;
 use turbospark_weights::DType;
+use turbospark_weights::block::quantise;
 
 /// The number at a place of a random sequence, in [0, 1) (SplitMix64, seed 7).
 fn unit(at: u64) -> f32 {
