@@ -17,7 +17,7 @@ pub(crate) fn opened(report: &OpenReport, options: &OpenOptions) {
         options.prefill_chunk,
         report.elapsed.as_secs_f64()
     ));
-    if let Some(budget) = report.budget {
+    if let Some(budget) = &report.budget {
         let available = report.available.map_or(String::new(), |bytes| format!(" of {} available", mebibytes(bytes)));
         output::aside(&format!(
             "memory {}{available} = weights {} + cache {} ({} B a position) + activations {}",

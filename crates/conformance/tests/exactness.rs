@@ -15,7 +15,7 @@ const F32: KvTypes = KvTypes::both(KvType::F32);
 const F16: KvTypes = KvTypes::both(KvType::F16);
 
 fn limits(kv: KvTypes) -> Limits {
-    Limits { rows: 256, wanted: 256, blocks: 64, kv, state_slots: 16 }
+    Limits { rows: 256, wanted: 256, blocks: 64, kv, sequences: 99, state_slots: 16 }
 }
 
 fn cpu(threads: usize) -> CpuDevice {

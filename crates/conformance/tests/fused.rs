@@ -10,7 +10,8 @@ use turbospark_conformance::{Driver, Failures, Graph};
 use weights::{DType, Weights};
 
 const VOCAB: usize = 50;
-const LIMITS: Limits = Limits { rows: 80, wanted: 80, blocks: 8, kv: KvTypes::both(KvType::F16), state_slots: 8 };
+const LIMITS: Limits =
+    Limits { rows: 80, wanted: 80, blocks: 8, kv: KvTypes::both(KvType::F16), sequences: 99, state_slots: 8 };
 
 /// A program with a fused step at its end.
 struct Fused {

@@ -5,6 +5,7 @@ use foundation::TokenId;
 use plan::reference::ReferenceDevice;
 use plan::{Budget, Device, ExecError, Feed, KV_BLOCK, KvType, KvTypes, Limits, PlanError, Want, lower_for};
 use proptest::prelude::*;
+use std::collections::BTreeMap;
 use testkit::{Model, Options, Random, families, quantised, synthetic};
 use turbospark_conformance::{Driver, Failures, TRUNK};
 use weights::{DType, Tensor, UnsupportedType};
@@ -18,13 +19,15 @@ fn budget<D: Device>(device: &D, model: &Model, limits: &Limits) -> Budget {
     device.memory(&[program], &model.weights, limits).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// Bytes of one position's keys and values in all layers, from the model's description.
-fn per_position(model: &Model, kv: KvTypes) -> u64 {
-    let layer = |layer: &model::Layer| {
+/// Bytes of one position's keys and values, window by window, from the model's description.
+fn per_position(model: &Model, kv: KvTypes) -> BTreeMap<Option<usize>, u64> {
+    let mut groups = BTreeMap::new();
+    for layer in &model.spec.layers {
         let model::Mixer::Attention(a) = &layer.mixer.op else { panic!("these models have attention only") };
-        (kv.k.bytes(a.kv_heads * a.head_dim) + kv.v.bytes(a.kv_heads * a.head_dim)) as u64
-    };
-    model.spec.layers.iter().map(layer).sum()
+        let bytes = kv.k.bytes(a.kv_heads * a.head_dim) + kv.v.bytes(a.kv_heads * a.head_dim);
+        *groups.entry(a.window).or_insert(0) += bytes as u64;
+    }
+    groups
 }
 
 /// Models of plain attention and gated layers whose every tensor is one weight.
@@ -42,14 +45,18 @@ fn weights_and_states_are_counted_exactly() {
         let values: u64 = model.weights.iter().map(|t| 4 * t.elements() as u64).sum();
         let stored = |t: &Tensor| if t.shape().len() == 1 { 4 * t.elements() } else { t.bytes().len() };
         let stored: u64 = model.weights.iter().map(|t| stored(t) as u64).sum();
-        for (blocks, kv) in [(1, F32), (7, F16), (16, MIXED)] {
-            let limits = Limits { rows: 8, wanted: 1, blocks, kv, state_slots: 0 };
+        for (blocks, sequences, kv) in [(1, 9, F32), (7, 9, F16), (16, 1, MIXED), (500, 1, F16), (500, 3, F32)] {
+            let limits = Limits { rows: 8, wanted: 1, blocks, kv, sequences, state_slots: 0 };
             let mut check = |device: &str, found: Budget, weights: u64| {
-                let position = per_position(&model, kv);
-                let expected = (weights, position * (blocks * KV_BLOCK) as u64, position);
+                let groups = per_position(&model, kv);
+                // A sequence's window and a run's rows, each point kept and its window: 5 windows that end inside blocks.
+                let needed = |w: usize| sequences * ((w + 8).div_ceil(KV_BLOCK) + 1 + 4 * (w.div_ceil(KV_BLOCK) + 1));
+                let blocks = |window: &Option<usize>| window.map_or(blocks, |w| blocks.min(needed(w)));
+                let states = groups.iter().map(|(window, bytes)| (blocks(window) * KV_BLOCK) as u64 * bytes).sum();
+                let expected = (weights, states, groups.get(&None).copied().unwrap_or(0));
                 let found = (found.weights, found.states, found.per_position);
                 let wrong = (found != expected).then(|| format!("{found:?}, expected {expected:?}"));
-                failures.check(format!("{name} on {device}, {blocks} blocks of {kv}"), wrong);
+                failures.check(format!("{name} on {device}, {limits:?}"), wrong);
             };
             check("cpu", budget(&CpuDevice::new(Some(2)), &model, &limits), stored);
             if kv == F32 {
@@ -62,8 +69,9 @@ fn weights_and_states_are_counted_exactly() {
 
 fn slots_grow_with_rows<D: Device>(device: &D) {
     let model = synthetic(1, &Options::tiny()).model();
-    let slots =
-        |rows, wanted| budget(device, &model, &Limits { rows, wanted, blocks: 1, kv: F32, state_slots: 0 }).slots;
+    let slots = |rows, wanted| {
+        budget(device, &model, &Limits { rows, wanted, blocks: 1, kv: F32, sequences: 99, state_slots: 0 }).slots
+    };
     let row = slots(2, 1) - slots(1, 1);
     assert!(row >= 4 * model.spec.hidden as u64);
     assert_eq!(slots(100, 1) - slots(1, 1), 99 * row);
@@ -89,6 +97,9 @@ proptest! {
         prop_assert!(largest.is_multiple_of(KV_BLOCK as u64));
         prop_assert!(largest == 0 || total(largest as usize) <= available);
         prop_assert!(total(largest as usize + KV_BLOCK) > available);
+        // Whatever context was looked at, the answer is the same.
+        let of_large = budget(&CpuDevice::new(Some(1)), &model, &Limits::for_context(3000, 16, kv));
+        prop_assert_eq!(of_large.largest_context(available), largest);
     }
 }
 
@@ -142,7 +153,7 @@ fn a_storage_type_the_device_lacks_is_refused_by_name() {
 fn refusals<D: Device>(device: &D) {
     let model = synthetic(2, &Options::tiny()).model();
     let ids = Random::new(1).tokens(40, model.spec.vocab);
-    let limits = Limits { rows: 8, wanted: 2, blocks: 2, kv: F32, state_slots: 0 };
+    let limits = Limits { rows: 8, wanted: 2, blocks: 2, kv: F32, sequences: 99, state_slots: 0 };
     let mut fresh = Driver::of_model(device, &model, limits);
     let mut driver = Driver::of_model(device, &model, limits);
     let (id, whole) = (driver.sequences.open(), fresh.sequences.open());

@@ -75,6 +75,7 @@ impl<'a> Attend<'a> {
         let (width, q_width) = (self.heads * dim, self.heads * k_dim);
         for run in runs {
             let rows = &mut to[run.rows.start * width..run.rows.end * width];
+            let blocks = run.sequence.blocks(self.cache.spec.window);
             let tiles = Tiles::blocks(rows, [run.rows.len(), width], [ROWS_PER_TASK, group * dim]);
             pool.run_tiles(tiles, &|_, mut tile| {
                 let head = tile.first_col() / (group * dim);
@@ -88,8 +89,9 @@ impl<'a> Attend<'a> {
                     let extents: &mut [Extent] = bytemuck::cast_slice_mut(extents);
                     let states: &mut [Extent] = bytemuck::cast_slice_mut(states);
                     states.fill(Extent::default());
-                    for index in all.start / KV_BLOCK..all.end.div_ceil(KV_BLOCK) {
-                        let block = self.cache.block(run.sequence.blocks[index], head);
+                    let (first_block, end) = (all.start / KV_BLOCK, all.end.div_ceil(KV_BLOCK));
+                    for (index, block) in (first_block..).zip(&blocks[first_block..end]) {
+                        let block = self.cache.block(*block, head);
                         for row in rows.clone() {
                             let Some(places) = self.places(row, head, index) else {
                                 continue;
@@ -132,10 +134,10 @@ impl<'a> Attend<'a> {
         for (row, run) in runs.iter().enumerate() {
             let visible = self.visible(row);
             let first = visible.start / KV_BLOCK;
-            let blocks = visible.end.div_ceil(KV_BLOCK) - first;
-            let mut partials = vec![0.0; blocks * kv_heads * record];
+            let (count, blocks) = (visible.end.div_ceil(KV_BLOCK) - first, run.sequence.blocks(self.cache.spec.window));
+            let mut partials = vec![0.0; count * kv_heads * record];
             let q = &q[row * q_width..][..q_width];
-            let tiles = Tiles::blocks(&mut partials, [blocks, kv_heads * record], [BLOCKS_PER_TASK, record]);
+            let tiles = Tiles::blocks(&mut partials, [count, kv_heads * record], [BLOCKS_PER_TASK, record]);
             pool.run_tiles(tiles, &|_, mut tile| {
                 let head = tile.first_col() / record;
                 let q = (&q[head * group * k_dim..][..group * k_dim], self.scale);
@@ -147,7 +149,7 @@ impl<'a> Attend<'a> {
                         };
                         let (extents, output) = tile.row_mut(b).split_at_mut(2 * group);
                         let extents = bytemuck::cast_slice_mut(extents);
-                        let block = self.cache.block(run.sequence.blocks[index], head);
+                        let block = self.cache.block(blocks[index], head);
                         contribution(self.isa, q, block, places, weights, (extents, output));
                     }
                 });
@@ -159,7 +161,7 @@ impl<'a> Attend<'a> {
                     let extents: &[Extent] = bytemuck::cast_slice(extents);
                     (extents[head % group], &outputs[head % group * dim..][..dim])
                 };
-                let mut read = (0..blocks).map(part).filter(|(extent, _)| extent.sum > 0.0);
+                let mut read = (0..count).map(part).filter(|(extent, _)| extent.sum > 0.0);
                 let Some((mut state, output)) = read.next() else {
                     unreachable!("a row reads at least one position");
                 };

@@ -4,7 +4,7 @@ use crate::exec::{CpuExec, scratch_values};
 use crate::isa::Isa;
 use crate::load::Stored;
 use crate::pool::{Limits as ThreadLimits, default_threads};
-use plan::{Budget, Caps, Device, Fusion, KV_BLOCK, KvType, Limits, PlanError, Program};
+use plan::{Budget, Caps, Device, Fusion, KvSpec, KvType, Limits, PlanError, Program};
 use std::mem::size_of;
 use weights::Weights;
 
@@ -55,21 +55,10 @@ impl Device for CpuDevice {
         for used in programs.iter().flat_map(|p| &p.weights) {
             bytes += Stored::bytes(used, weights)?;
         }
-        let per_position: usize = programs
-            .iter()
-            .flat_map(Program::caches)
-            .map(|s| limits.kv.k.bytes(s.heads * s.k_dim) + limits.kv.v.bytes(s.heads * s.v_dim))
-            .sum();
         let f32s = |n: usize| (n * size_of::<f32>()) as u64;
         let slots = |p: &Program| f32s(p.slot_values(limits.rows, limits.wanted) + scratch_values(p, limits));
-        let fixed = programs.iter().map(|p| f32s(p.fixed_values() * limits.state_slots)).sum();
-        Ok(Budget {
-            weights: bytes,
-            states: (per_position * limits.blocks * KV_BLOCK) as u64 + fixed,
-            slots: programs.iter().map(slots).sum(),
-            fixed,
-            per_position: per_position as u64,
-        })
+        let position = |s: &KvSpec| limits.kv.k.bytes(s.heads * s.k_dim) + limits.kv.v.bytes(s.heads * s.v_dim);
+        Ok(Budget::new(programs, limits, bytes, programs.iter().map(slots).sum(), position))
     }
 
     fn compile(&self, programs: Vec<Program>, weights: &Weights, limits: Limits) -> Result<CpuExec, PlanError> {

@@ -1,6 +1,7 @@
 //! The contract between programs and devices.
 
-use crate::blocks::{BlockId, StateSlot};
+use crate::blocks::{BlockId, StateSlot, Table};
+use crate::budget::Budget;
 use crate::fuse::Fusion;
 use crate::program::{KV_BLOCK, Program, ProgramId, Tap};
 use crate::{ExecError, PlanError};
@@ -94,8 +95,11 @@ pub struct Limits {
     pub rows: usize,
     /// Rows of one run whose logits are wanted.
     pub wanted: usize,
-    /// Blocks of cache, [`KV_BLOCK`] positions each, shared by all sequences.
+    /// Blocks of cache, [`KV_BLOCK`] positions each, shared by all sequences. Layers with a window may have fewer: see
+    /// [`Limits::blocks_of`].
     pub blocks: usize,
+    /// How many sequences' windows, with the points kept to come back to, layers with a window have room for.
+    pub sequences: usize,
     /// How keys and values are stored.
     pub kv: KvTypes,
     /// Copies of the states that do not grow, live and kept for rewinding, shared by all sequences. Models without such
@@ -103,13 +107,38 @@ pub struct Limits {
     pub state_slots: usize,
 }
 
+/// Points of one sequence that are kept to come back to.
+pub(crate) const KEPT: usize = 4;
+
 /// Copies of recurrent state one sequence is given room for: the live one, one being written, and those kept.
-const STATE_SLOTS_PER_SEQUENCE: usize = 6;
+const STATE_SLOTS_PER_SEQUENCE: usize = KEPT + 2;
 
 impl Limits {
     /// Limits for one sequence of up to `context` positions, fed `rows` at a time.
     pub fn for_context(context: usize, rows: usize, kv: KvTypes) -> Self {
-        Self { rows, wanted: 1, blocks: context.div_ceil(KV_BLOCK), kv, state_slots: STATE_SLOTS_PER_SEQUENCE }
+        Self {
+            rows,
+            wanted: 1,
+            blocks: context.div_ceil(KV_BLOCK),
+            sequences: 1,
+            kv,
+            state_slots: STATE_SLOTS_PER_SEQUENCE,
+        }
+    }
+
+    /// Blocks of the group of layers with a window: never more than all positions take.
+    ///
+    /// A sequence has room for what its next rows see and as many positions before that as one run has rows, which
+    /// makes shorter rewinds exact, and for the window before each kept point.
+    pub fn blocks_of(&self, window: Option<usize>) -> usize {
+        window.map_or(self.blocks, |w| self.blocks.min(self.window_blocks(w)))
+    }
+
+    /// Blocks of the group of layers with this window, however many positions there are.
+    pub(crate) fn window_blocks(&self, window: usize) -> usize {
+        // A whole window starts inside a block and ends inside one.
+        let spread = |positions: usize| positions.div_ceil(KV_BLOCK) + 1;
+        self.sequences.saturating_mul(spread(window + self.rows) + KEPT * spread(window))
     }
 
     /// Fails if a device cannot keep keys and values as these limits ask for.
@@ -122,34 +151,6 @@ impl Limits {
                 known: caps.kv.iter().map(KvType::to_string).collect::<Vec<_>>().join(", "),
             }),
         }
-    }
-}
-
-/// Memory in bytes, exact before anything is loaded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Budget {
-    /// Weights as the device keeps them.
-    pub weights: u64,
-    /// All blocks of cache and all copies of recurrent state.
-    pub states: u64,
-    /// Activation buffers and scratch.
-    pub slots: u64,
-    /// The part of `states` that does not grow with the context.
-    pub fixed: u64,
-    /// One more position of context.
-    pub per_position: u64,
-}
-
-impl Budget {
-    /// Everything together.
-    pub fn total(&self) -> u64 {
-        self.weights + self.states + self.slots
-    }
-
-    /// The largest context, a multiple of [`KV_BLOCK`], whose total stays within `available`; 0 if none.
-    pub fn largest_context(&self, available: u64) -> u64 {
-        let left = available.saturating_sub(self.weights + self.slots + self.fixed);
-        left / self.per_position.max(1) / KV_BLOCK as u64 * KV_BLOCK as u64
     }
 }
 
@@ -171,10 +172,23 @@ pub struct Batch<'a> {
 /// What a device must know of a sequence.
 #[derive(Clone, Copy, Debug)]
 pub struct SequenceArgs<'a> {
-    /// The block of positions `[KV_BLOCK · i, KV_BLOCK · (i + 1))` is `blocks[i]`.
-    pub blocks: &'a [BlockId],
+    /// One for each group of layers.
+    pub tables: &'a [Table],
     /// Where the states that do not grow are; `None` if the programs have none.
     pub slot: Option<StateSlot>,
+}
+
+impl<'a> SequenceArgs<'a> {
+    /// The blocks of the layers with this window: positions `[KV_BLOCK · i, KV_BLOCK · (i + 1))` are in block `i`.
+    ///
+    /// # Panics
+    /// If the programs have no such layers.
+    pub fn blocks(&self, window: Option<usize>) -> &'a [BlockId] {
+        match self.tables.iter().find(|table| table.window == window) {
+            Some(table) => &table.blocks,
+            None => unreachable!("a sequence has a table for each window of the programs it is run with"),
+        }
+    }
 }
 
 /// Where a run's results go.
@@ -189,8 +203,10 @@ pub struct Outputs<'a> {
 /// A change of state outside a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StateCopy {
-    /// A block's whole content, in every layer.
+    /// A block's whole content, in every layer with this window.
     Block {
+        /// Which layers.
+        window: Option<usize>,
         /// Source.
         from: BlockId,
         /// Destination.
@@ -229,6 +245,11 @@ pub trait Device {
 pub trait Exec {
     /// What was compiled for.
     fn limits(&self) -> &Limits;
+
+    /// The windows of the programs' caches, each once, `None` first: see [`crate::windows`].
+    fn windows(&self) -> &[Option<usize>] {
+        &[None]
+    }
 
     /// Whether any program has states that do not grow, so that every sequence needs a [`StateSlot`].
     fn has_fixed_states(&self) -> bool;

@@ -112,9 +112,12 @@ pub enum ExecError {
     Empty,
     /// No block of cache is free.
     #[error(
-        "the cache is full: {needed} more blocks of {block} positions are needed and {free} of {total} are free; shorten the context, close a sequence or raise --memory"
+        "the cache{} is full: {needed} more blocks of {block} positions are needed and {free} of {total} are free; shorten the context, close a sequence or raise --memory",
+        of_layers(*window)
     )]
     StateFull {
+        /// Which layers' cache: those with this window.
+        window: Option<usize>,
         /// Blocks the feed needs.
         needed: usize,
         /// Blocks nobody holds.
@@ -152,4 +155,8 @@ pub enum ExecError {
         /// Rows prepared.
         prepared: usize,
     },
+}
+
+fn of_layers(window: Option<usize>) -> String {
+    window.map_or_else(String::new, |w| format!(" of the layers with a window of {w}"))
 }

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod blocks;
+mod budget;
 mod device;
 mod error;
 mod fixed;
@@ -22,8 +23,9 @@ mod slots;
 mod source;
 mod step;
 
-pub use blocks::{BlockId, StateSlot};
-pub use device::{Batch, Budget, Caps, Device, Exec, KvType, KvTypes, Limits, Outputs, SequenceArgs, StateCopy};
+pub use blocks::{BlockId, StateSlot, Table};
+pub use budget::{Budget, GroupBudget, windows};
+pub use device::{Batch, Caps, Device, Exec, KvType, KvTypes, Limits, Outputs, SequenceArgs, StateCopy};
 pub use error::{ExecError, PlanError};
 pub use fixed::FixedStates;
 pub use fuse::{Fusion, fuse};

@@ -65,7 +65,8 @@ impl ScriptedExec {
     /// A device with room for `blocks` blocks of (imaginary) cache.
     pub fn new(script: Script, blocks: usize) -> Self {
         let rows = 1 << 20;
-        let limits = Limits { rows, wanted: rows, blocks, kv: KvTypes::both(KvType::F32), state_slots: 0 };
+        let limits =
+            Limits { rows, wanted: rows, blocks, sequences: 1, kv: KvTypes::both(KvType::F32), state_slots: 0 };
         Self { script, limits, clock: Duration::ZERO, runs: 0, rows: 0, answered: BTreeMap::new() }
     }
 
@@ -113,7 +114,7 @@ impl Exec for ScriptedExec {
         let mut out = outputs.logits.chunks_exact_mut(self.script.vocab);
         let mut wanted = batch.wanted.iter().peekable();
         for (row, (&position, &sequence)) in batch.positions.iter().zip(batch.sequence).enumerate() {
-            let answered = self.answered.entry(batch.sequences[sequence as usize].blocks[0]).or_default();
+            let answered = self.answered.entry(batch.sequences[sequence as usize].blocks(None)[0]).or_default();
             answered.split_off(&position);
             if wanted.next_if(|w| **w as usize == row).is_none() {
                 self.clock += self.script.prefill_cost;
@@ -134,7 +135,7 @@ impl Exec for ScriptedExec {
 
     fn copy_states(&mut self, copies: &[StateCopy]) -> Result<(), ExecError> {
         for copy in copies {
-            if let StateCopy::Block { from, to } = copy
+            if let StateCopy::Block { from, to, .. } = copy
                 && let Some(answered) = self.answered.get(from).cloned()
             {
                 self.answered.insert(*to, answered);

@@ -1,5 +1,6 @@
 //! What a model becomes: the program as text, and what is refused.
 
+use model::{Mixer, Qkv};
 use testkit::{Architecture, Model, Options, golden, synthetic};
 use turbospark_plan::{
     Caps, Fusion, KvType, Passes, PlanError, Point, Program, Step, WeightRole, lower, lower_for, lower_with,
@@ -47,6 +48,31 @@ fn what_nobody_asked_to_see_leaves_no_trace() {
         let kinds = |p: &Program| p.steps.iter().map(std::mem::discriminant).collect::<Vec<_>>();
         tapped.steps.retain(|s| !matches!(s, Step::Tap { .. }));
         assert_eq!(kinds(&tapped), kinds(&plain), "taps are in the way of no fusion");
+    }
+}
+
+/// What attention reads must not have been given back: a cache keeps what the widest of its readers sees.
+#[test]
+fn a_shared_cache_keeps_what_its_widest_reader_sees() {
+    let mut model = Model::open(&golden("gemma4_e").join("model.safetensors"));
+    for widened in [false, true] {
+        for layer in &mut model.spec.layers {
+            if let Mixer::Attention(a) = &mut layer.mixer.op
+                && matches!(a.qkv, Qkv::SharedWith { .. })
+                && widened
+            {
+                a.window = a.window.map(|w| w + 5);
+            }
+        }
+        let program = lower(&model.spec, &model.index).expect("lowers");
+        let mut shared = 0;
+        for step in &program.steps {
+            let Step::Attend { state, window, .. } = step else { continue };
+            let kept = program.state(*state).kv().expect("a cache").window;
+            assert!(kept.is_none_or(|kept| window.is_some_and(|w| w <= kept)), "{window:?} of {kept:?}");
+            shared += usize::from(kept != *window);
+        }
+        assert_eq!(shared > 0, widened);
     }
 }
 

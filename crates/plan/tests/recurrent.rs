@@ -17,7 +17,7 @@ struct Hasher {
 impl Hasher {
     fn sequences(slots: usize) -> Sequences<Self> {
         let kv = KvTypes::both(KvType::F32);
-        let limits = Limits { rows: 1000, wanted: 1000, blocks: 100, kv, state_slots: slots };
+        let limits = Limits { rows: 1000, wanted: 1000, blocks: 100, kv, sequences: 99, state_slots: slots };
         // Nothing may depend on what a slot held before.
         Sequences::new(Self { limits, slots: vec![0xdead; slots], fail_copy: Cell::new(false) })
     }

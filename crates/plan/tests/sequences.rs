@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use turbospark_plan::{
-    Batch, BlockId, Exec, ExecError, Fault, Feed, KV_BLOCK, KvType, KvTypes, Limits, Outputs, ProgramId, Script,
-    ScriptedExec, SequenceId, Sequences, Snapshot, StateCopy, StateSlot, Tap, Want,
+    Batch, Exec, ExecError, Fault, Feed, KV_BLOCK, KvType, KvTypes, Limits, Outputs, ProgramId, Script, ScriptedExec,
+    SequenceArgs, SequenceId, Sequences, Snapshot, StateCopy, StateSlot, Tap, Want,
 };
 
 const TRUNK: ProgramId = ProgramId(0);
@@ -21,7 +21,9 @@ type Entry = (u32, u32);
 /// would be; a row's logits are a digest of the entries attention would read, and that of the recurrence.
 struct Recorder {
     limits: Limits,
-    cache: Vec<[Option<Entry>; KV_BLOCK]>,
+    windows: Vec<Option<usize>>,
+    /// The blocks of each group.
+    caches: Vec<Vec<[Option<Entry>; KV_BLOCK]>>,
     /// No slots: the model has no recurrent state.
     slots: Vec<u64>,
     /// Rows until a run fails, if it is to fail.
@@ -35,20 +37,33 @@ fn injected(what: &str) -> ExecError {
 
 impl Recorder {
     fn new(blocks: usize, state_slots: usize) -> Self {
-        let limits = Limits { rows: 1000, wanted: 1000, blocks, kv: KvTypes::both(KvType::F32), state_slots };
+        let kv = KvTypes::both(KvType::F32);
+        Self::with_limits(Limits { rows: 1000, wanted: 1000, blocks, kv, sequences: 99, state_slots }, vec![None])
+    }
+
+    fn with_limits(limits: Limits, windows: Vec<Option<usize>>) -> Self {
         Self {
             limits,
-            cache: vec![[None; KV_BLOCK]; blocks],
+            caches: windows.iter().map(|window| vec![[None; KV_BLOCK]; limits.blocks_of(*window)]).collect(),
+            windows,
             // Whatever an earlier sequence left: a fresh one must be cleared.
-            slots: vec![u64::MAX; state_slots],
+            slots: vec![u64::MAX; limits.state_slots],
             fail_after: Cell::new(None),
             fail_copy: Cell::new(false),
         }
     }
 
-    fn place(&mut self, blocks: &[BlockId], position: usize) -> &mut Option<Entry> {
-        &mut self.cache[blocks[position / KV_BLOCK].0 as usize][position % KV_BLOCK]
+    fn place(&mut self, sequence: &SequenceArgs<'_>, group: usize, position: usize) -> &mut Option<Entry> {
+        let block = sequence.blocks(self.windows[group])[position / KV_BLOCK];
+        &mut self.caches[group][block.0 as usize][position % KV_BLOCK]
     }
+}
+
+/// The positions that a row sees in layers with these windows, one layer after the other.
+fn seen(position: usize, windows: &[Option<usize>]) -> Vec<(usize, usize)> {
+    let first = |window: &Option<usize>| window.map_or(0, |w| (position + 1).saturating_sub(w));
+    let group = |(group, window)| (first(window)..=position).map(move |p| (group, p));
+    windows.iter().enumerate().flat_map(group).collect()
 }
 
 /// A recurrence over entries; 0 at the beginning.
@@ -69,6 +84,10 @@ fn answer(entries: impl Iterator<Item = Option<Entry>>, state: u64) -> [f32; VOC
 impl Exec for Recorder {
     fn limits(&self) -> &Limits {
         &self.limits
+    }
+
+    fn windows(&self) -> &[Option<usize>] {
+        &self.windows
     }
 
     fn has_fixed_states(&self) -> bool {
@@ -97,15 +116,18 @@ impl Exec for Recorder {
                 self.fail_after.set(None);
                 return Err(injected("a run that stopped half-way"));
             }
-            let blocks = batch.sequences[batch.sequence[row] as usize].blocks;
+            let sequence = batch.sequences[batch.sequence[row] as usize];
             let entry = Some((token.0, *position));
-            *self.place(blocks, *position as usize) = entry;
+            for group in 0..self.windows.len() {
+                *self.place(&sequence, group, *position as usize) = entry;
+            }
             let state = slot_of(row).map_or(0, |StateSlot(slot)| {
                 slots[slot as usize] = advance(slots[slot as usize], entry);
                 slots[slot as usize]
             });
             if wanted.next_if(|w| **w as usize == row).is_some() {
-                let entries = (0..=*position as usize).map(|p| *self.place(blocks, p));
+                let seen = seen(*position as usize, &self.windows).into_iter();
+                let entries = seen.map(|(group, p)| *self.place(&sequence, group, p));
                 out.next().expect("as many as wanted").copy_from_slice(&answer(entries, state));
             }
         }
@@ -119,7 +141,10 @@ impl Exec for Recorder {
         }
         for copy in copies {
             match copy {
-                StateCopy::Block { from, to } => self.cache[to.0 as usize] = self.cache[from.0 as usize],
+                StateCopy::Block { window, from, to } => {
+                    let group = self.windows.iter().position(|w| w == window).expect("a group");
+                    self.caches[group][to.0 as usize] = self.caches[group][from.0 as usize];
+                }
                 StateCopy::Slot { from, to } => self.slots[to.0 as usize] = self.slots[from.0 as usize],
                 StateCopy::Clear { slot } => self.slots[slot.0 as usize] = 0,
             }
@@ -141,9 +166,10 @@ impl Past {
         self.blocks.truncate(self.ids.len().div_ceil(KV_BLOCK));
     }
 
-    fn logits(&self, position: usize, recurrent: bool) -> [f32; VOCAB] {
-        let entries = || (0..=position).map(|p| Some((self.ids[p], p as u32)));
-        answer(entries(), if recurrent { entries().fold(0, advance) } else { 0 })
+    fn logits(&self, position: usize, windows: &[Option<usize>], recurrent: bool) -> [f32; VOCAB] {
+        let entry = |p: usize| Some((self.ids[p], p as u32));
+        let state = if recurrent { (0..=position).map(entry).fold(0, advance) } else { 0 };
+        answer(seen(position, windows).into_iter().map(|(_, p)| entry(p)), state)
     }
 }
 
@@ -230,9 +256,8 @@ fn act() -> impl Strategy<Value = Act> {
 
 struct World {
     real: Sequences<Recorder>,
-    blocks: usize,
-    /// Copies of recurrent state; 0 if the model has none.
-    slots: usize,
+    limits: Limits,
+    windows: Vec<Option<usize>>,
     ids: Vec<SequenceId>,
     kept: Vec<Snapshot>,
     oracle: Oracle,
@@ -241,13 +266,18 @@ struct World {
 
 impl World {
     fn new(blocks: usize, slots: usize) -> Self {
-        let real = Sequences::new(Recorder::new(blocks, slots));
-        Self { real, blocks, slots, ids: vec![], kept: vec![], oracle: Oracle::default(), next_token: 0 }
+        Self::of(Recorder::new(blocks, slots))
+    }
+
+    fn of(exec: Recorder) -> Self {
+        let (limits, windows) = (exec.limits, exec.windows.clone());
+        let real = Sequences::new(exec);
+        Self { real, limits, windows, ids: vec![], kept: vec![], oracle: Oracle::default(), next_token: 0 }
     }
 
     /// Blocks nobody should hold.
     fn free(&self) -> usize {
-        self.blocks - self.oracle.held().collect::<BTreeSet<_>>().len()
+        self.limits.blocks - self.oracle.held().collect::<BTreeSet<_>>().len()
     }
 
     fn check(&self) {
@@ -285,8 +315,9 @@ impl World {
                 let past = &mut self.oracle.sequences[s];
                 let reached = self.real.rewind(self.ids[s], *to).expect("open");
                 let restorable = (*to).min(past.ids.len());
-                // Recurrent state can be put back to where a copy was kept, and to the present.
-                let exact = self.slots == 0 || restorable == past.ids.len();
+                // Recurrent state can be put back to where a copy was kept, and to the present; a window that has moved
+                // on to where its blocks were kept.
+                let exact = self.limits.state_slots == 0 && self.windows == [None] || restorable == past.ids.len();
                 assert!(reached == restorable || !exact && reached < restorable, "{reached}, not {restorable}");
                 past.rewind(reached);
                 assert_eq!(self.real.rewind(self.ids[s], reached).expect("open"), reached);
@@ -312,9 +343,11 @@ impl World {
 
     fn run(&mut self, feeds: &[(usize, usize, Want)], failure: Option<Failure>) {
         let mut chosen: Vec<(usize, Vec<TokenId>, Want)> = Vec::new();
+        let mut rows = 0;
         for (s, count, want) in feeds.iter().filter(|_| !self.ids.is_empty()) {
             let s = s % self.ids.len();
-            if chosen.iter().all(|(other, ..)| *other != s) {
+            rows += count;
+            if rows <= self.limits.rows && chosen.iter().all(|(other, ..)| *other != s) {
                 let tokens = (0..*count as u32).map(|i| TokenId((self.next_token + i) % LARGEST_ID)).collect();
                 self.next_token += *count as u32;
                 chosen.push((s, tokens, *want));
@@ -347,19 +380,28 @@ impl World {
                 for (s, tokens, want) in &chosen {
                     let past = &after.sequences[*s];
                     let first = past.ids.len() - want.rows(tokens.len());
-                    expected.extend((first..past.ids.len()).flat_map(|p| past.logits(p, self.slots > 0)));
+                    expected.extend(
+                        (first..past.ids.len())
+                            .flat_map(|p| past.logits(p, &self.windows, self.limits.state_slots > 0)),
+                    );
                 }
                 assert_eq!(logits, expected, "the device would read another past");
                 self.oracle = after;
             }
-            Err(ExecError::StateFull { needed, free: found, total, block }) => {
-                assert_eq!((needed, found, total, block), (taken, free, self.blocks, KV_BLOCK));
+            Err(ExecError::StateFull { window: None, needed, free: found, total, block }) => {
+                assert_eq!((needed, found, total, block), (taken, free, self.limits.blocks, KV_BLOCK));
                 assert!(taken > free);
+            }
+            Err(ExecError::StateFull { window, needed, free, total, .. }) => {
+                assert_eq!(total, self.limits.blocks_of(window));
+                // Where there are fewer blocks than windows need, snapshots' kept points can take more than their share.
+                let crowded = self.ids.len() + self.kept.len() > self.limits.sequences || total == self.limits.blocks;
+                assert!(needed > free && crowded, "{needed} of {free}");
             }
             Err(ExecError::StateSlotsFull { total }) => {
                 // One a sequence, one a feed that must leave a shared one, and what snapshots keep.
                 let most = self.ids.len() + chosen.len() + 5 * self.kept.len();
-                assert!(total == self.slots && total < most, "{total} copies should have been enough");
+                assert!(total == self.limits.state_slots && total < most, "{total} copies should have been enough");
                 assert!(taken <= free);
             }
             Err(error) => {
@@ -393,6 +435,23 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn windows_move_on_with_every_sequence(
+        blocks in 1..40usize,
+        sequences in 1..9usize,
+        slots in prop_oneof![3 => Just(0usize), 1 => 1..24usize],
+        rows in prop_oneof![1..12usize, Just(45usize), Just(130usize)],
+        acts in prop::collection::vec(act(), 1..90),
+    ) {
+        let kv = KvTypes::both(KvType::F32);
+        let limits = Limits { rows, wanted: rows, blocks, kv, sequences, state_slots: slots };
+        all_acts(World::of(Recorder::with_limits(limits, vec![None, Some(1), Some(5), Some(40)])), &acts);
+    }
+}
+
 /// Does everything, then looks at all that is left, closes it, and finds that nothing is held.
 fn all_acts(mut world: World, acts: &[Act]) {
     for act in acts {
@@ -400,7 +459,7 @@ fn all_acts(mut world: World, acts: &[Act]) {
         world.check();
     }
     // Everything that was kept still reads as it should, one at a time so that blocks suffice.
-    let World { mut real, blocks, slots, mut ids, kept, oracle, .. } = world;
+    let World { mut real, limits: Limits { state_slots: slots, .. }, windows, mut ids, kept, oracle, .. } = world;
     let mut pasts = oracle.sequences;
     for (kept, past) in kept.into_iter().zip(oracle.snapshots) {
         let id = real.open();
@@ -415,7 +474,7 @@ fn all_acts(mut world: World, acts: &[Act]) {
         match real.run(TRUNK, &[feed], &mut logits) {
             Ok(()) => {
                 past.ids.push(7);
-                assert_eq!(logits, past.logits(past.ids.len() - 1, slots > 0));
+                assert_eq!(logits, past.logits(past.ids.len() - 1, &windows, slots > 0));
             }
             Err(error) => {
                 assert!(matches!(error, ExecError::StateFull { .. } | ExecError::StateSlotsFull { .. }), "{error}")
@@ -423,7 +482,11 @@ fn all_acts(mut world: World, acts: &[Act]) {
         }
         real.close(id).expect("open");
     }
-    assert_eq!(real.free_blocks(), blocks);
+    let mut blocks = usize::MAX;
+    for window in windows {
+        blocks = blocks.min(real.exec().limits.blocks_of(window));
+        assert_eq!(real.free_blocks_of(window), real.exec().limits.blocks_of(window), "{window:?}");
+    }
     // Every block and every copy of recurrent state can be had again.
     let fresh = if slots == 0 { blocks } else { blocks.min(slots) };
     for _ in 0..fresh {
@@ -507,6 +570,47 @@ fn a_single_copy_of_recurrent_state_serves_a_sequence() {
     assert_eq!(world.oracle.sequences[0].ids.len(), 0);
     world.act(&Act::Run(vec![(0, 3, Want::All)], None));
     assert_eq!(world.oracle.sequences[0].ids.len(), 3);
+}
+
+#[test]
+fn a_closed_sequence_never_names_another() {
+    let mut sequences = Sequences::new(Recorder::new(8, 0));
+    let mut closed = Vec::new();
+    for _ in 0..3 {
+        let id = sequences.open();
+        assert!(!closed.contains(&id));
+        for old in &closed {
+            assert!(matches!(sequences.position(*old), Err(ExecError::NoSuchSequence { .. })));
+            assert!(sequences.rewind(*old, 0).is_err() && sequences.close(*old).is_err());
+            let feed = Feed { sequence: *old, tokens: &[TokenId(1)], want: Want::Nothing };
+            assert!(sequences.run(TRUNK, &[feed], &mut []).is_err());
+        }
+        assert_eq!(sequences.position(id).expect("open"), 0);
+        sequences.close(id).expect("open");
+        closed.push(id);
+    }
+}
+
+#[test]
+fn a_full_window_says_which_and_how_much() {
+    let kv = KvTypes::both(KvType::F32);
+    let limits = Limits { rows: 40, wanted: 40, blocks: 100, kv, sequences: 1, state_slots: 0 };
+    let mut sequences = Sequences::new(Recorder::with_limits(limits, vec![None, Some(8)]));
+    let tokens = [TokenId(1); 40];
+    // Three blocks for a window and a run, two for each of four kept windows.
+    let results: Vec<_> = (0..9)
+        .map(|_| {
+            let sequence = sequences.open();
+            sequences.run(TRUNK, &[Feed { sequence, tokens: &tokens, want: Want::Nothing }], &mut [])
+        })
+        .collect();
+    assert!(results[..5].iter().all(Result::is_ok));
+    let error = results.into_iter().find_map(Result::err).expect("eleven blocks do not hold nine sequences");
+    assert_eq!(
+        error.to_string(),
+        "the cache of the layers with a window of 8 is full: 2 more blocks of 32 positions are needed and 1 of 11 are \
+         free; shorten the context, close a sequence or raise --memory"
+    );
 }
 
 #[test]

@@ -94,7 +94,7 @@ fn the_answer_does_not_depend_on_chunk_or_threads() {
 fn the_budget_is_said_before_loading() {
     let engine = open(OpenOptions { kv: KvTypes::both(KvType::F32), ..options() });
     let report = engine.report();
-    let budget = report.budget.expect("a real model has one");
+    let budget = report.budget.clone().expect("a real model has one");
     // 30 layers × 3 heads × 64 channels × (key + value) × 4 bytes.
     assert_eq!(budget.per_position, 30 * 3 * 64 * 2 * 4);
     assert_eq!(budget.states, 512 * budget.per_position);

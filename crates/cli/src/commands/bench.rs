@@ -11,7 +11,7 @@ use crate::{open, output, progress};
 use bandwidth::Bandwidth;
 use clap::Args;
 use foundation::TokenId;
-use plan::WeightRole;
+use plan::{Budget, WeightRole};
 use runtime::{LogitProducer, ModelFiles, OpenOptions, Want};
 use serde_json::{Map, Value, json};
 use spread::Spread;
@@ -181,12 +181,12 @@ fn some_tokens(count: usize, vocab: usize) -> Vec<TokenId> {
 }
 
 /// Bytes that decoding one token must read.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Traffic {
     /// Weights, with one row of the embedding table.
     weights: u64,
-    /// Keys and values of one position.
-    per_position: u64,
+    /// What says how much of the cache is read.
+    budget: Budget,
 }
 
 impl Traffic {
@@ -202,12 +202,12 @@ impl Traffic {
         let unread = tables.flat_map(|w| w.source.tensors().into_iter().filter_map(|name| files.weights.get(name)));
         let unread: u64 = unread.map(|t| (t.bytes().len() - t.bytes().len() / t.rows().max(1)) as u64).sum();
         let weights = budget.weights.saturating_sub(unread);
-        Ok(Some(Self { weights, per_position: budget.per_position }))
+        Ok(Some(Self { weights, budget }))
     }
 
-    fn at(self, depth: usize, tg: usize) -> u64 {
+    fn at(&self, depth: usize, tg: usize) -> u64 {
         // On average half of the decoded tokens are in the cache as well.
-        self.weights + self.per_position * (depth + tg / 2) as u64
+        self.weights + self.budget.read_at(depth + tg / 2)
     }
 }
 
@@ -232,7 +232,7 @@ impl Outcome {
 
     /// Bytes a token and the share of the measured bandwidth, for an arm that decodes.
     fn share(&self, arm: Arm, rate: f64) -> Option<(u64, f64)> {
-        let (Arm::Decode(depth), Some(traffic)) = (arm, self.traffic) else { return None };
+        let (Arm::Decode(depth), Some(traffic)) = (arm, &self.traffic) else { return None };
         let bytes = traffic.at(depth, self.tg);
         Some((bytes, 100.0 * bytes as f64 * rate / self.bandwidth.median))
     }

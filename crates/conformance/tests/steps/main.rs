@@ -52,7 +52,7 @@ impl Case {
 
     /// All rows' outputs, run by run.
     fn outputs<D: Device>(&self, device: &D, kv: KvTypes) -> Vec<f32> {
-        let limits = Limits { rows: 80, wanted: 80, blocks: 12, kv, state_slots: 24 };
+        let limits = Limits { rows: 80, wanted: 80, blocks: 12, kv, sequences: 99, state_slots: 24 };
         let mut driver = Driver::of_program(device, self.program.clone(), &self.weights, limits);
         let ids: Vec<_> = (0..3).map(|_| driver.sequences.open()).collect();
         let mut random = Random::new(5);

@@ -18,7 +18,7 @@ use experts::ExpertScratch;
 use model::RopeScaling;
 use plan::{
     Batch, Exec, ExecError, KV_BLOCK, Limits, Outputs, PlanError, Program, ProgramId, Rows, Slot, StateCopy, Step, Tap,
-    WeightId, values,
+    WeightId, values, windows,
 };
 use state::State;
 use weights::Weights;
@@ -35,6 +35,7 @@ const ROWS_PER_TASK: usize = 8;
 #[derive(Debug)]
 pub struct CpuExec {
     programs: Vec<Compiled>,
+    windows: Vec<Option<usize>>,
     limits: Limits,
     engine: Engine,
 }
@@ -65,10 +66,11 @@ impl CpuExec {
         limits: Limits,
         device: CpuDevice,
     ) -> Result<Self, PlanError> {
+        let windows = windows(&programs);
         let programs =
             programs.into_iter().map(|p| Compiled::new(p, weights, &limits)).collect::<Result<_, PlanError>>()?;
         let engine = Engine { pool: Pool::new(device.threads()), isa: device.isa() };
-        Ok(Self { programs, limits, engine })
+        Ok(Self { programs, windows, limits, engine })
     }
 }
 
@@ -145,7 +147,7 @@ impl Compiled {
                 let (k_width, v_width) = (cache.spec.heads * cache.spec.k_dim, cache.spec.heads * cache.spec.v_dim);
                 for (row, k) in k.chunks_exact(k_width).enumerate() {
                     let position = batch.positions[row] as usize;
-                    let blocks = batch.sequences[batch.sequence[row] as usize].blocks;
+                    let blocks = batch.sequences[batch.sequence[row] as usize].blocks(cache.spec.window);
                     let v = v.map_or(&[][..], |v| &v[row * v_width..][..v_width]);
                     cache.append(blocks[position / KV_BLOCK], position % KV_BLOCK, k, v);
                 }
@@ -203,6 +205,10 @@ impl Engine {
 impl Exec for CpuExec {
     fn limits(&self) -> &Limits {
         &self.limits
+    }
+
+    fn windows(&self) -> &[Option<usize>] {
+        &self.windows
     }
 
     fn has_fixed_states(&self) -> bool {

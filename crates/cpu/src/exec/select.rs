@@ -65,11 +65,11 @@ impl Compiled {
         };
         let (dim, end) = (cache.spec.k_dim, batch.positions[run.rows.end - 1] as usize + 1);
         let mut means = vec![0.0; end / block * dim];
-        let mut angles = Vec::new();
+        let (mut angles, blocks) = (Vec::new(), run.sequence.blocks(cache.spec.window));
         let spec = &self.program.ropes[rope.0 as usize];
         for (b, mean) in means.chunks_exact_mut(dim).enumerate() {
             for p in b * block..(b + 1) * block {
-                cache.add_key(run.sequence.blocks[p / KV_BLOCK], p % KV_BLOCK, mean);
+                cache.add_key(blocks[p / KV_BLOCK], p % KV_BLOCK, mean);
             }
             mean.iter_mut().for_each(|x| *x /= block as f32);
             math::rms_norm_in_place(isa, mean, self.vector(norm), eps);
@@ -91,7 +91,7 @@ fn largest_keys(
     let own = position / block;
     let mut best = vec![f32::NEG_INFINITY; own + 1];
     with_scratch(KEYS, |products| {
-        for (index, id) in run.sequence.blocks.iter().enumerate().take(position / KV_BLOCK + 1) {
+        for (index, id) in run.sequence.blocks(cache.spec.window).iter().enumerate().take(position / KV_BLOCK + 1) {
             scores(isa, q, cache.block(*id, 0).keys, products);
             for (place, product) in products.iter().enumerate() {
                 let p = index * KV_BLOCK + place;

@@ -21,7 +21,7 @@ pub(super) enum State {
 impl State {
     pub(super) fn new(spec: &StateSpec, limits: &Limits) -> Self {
         match spec {
-            StateSpec::Kv(kv) => Self::Kv(Cache::new(*kv, limits.blocks, limits.kv)),
+            StateSpec::Kv(kv) => Self::Kv(Cache::new(*kv, limits.blocks_of(kv.window), limits.kv)),
             fixed => Self::Fixed(FixedStates::new(fixed.fixed_values(), limits.state_slots)),
         }
     }
@@ -50,9 +50,11 @@ impl State {
 
     pub(super) fn copy(&mut self, copy: StateCopy) {
         match (self, copy) {
-            (Self::Kv(cache), StateCopy::Block { from, to }) => cache.copy(from, to),
+            (Self::Kv(cache), StateCopy::Block { window, from, to }) if window == cache.spec.window => {
+                cache.copy(from, to);
+            }
             (Self::Fixed(states), copy) => states.copy(copy),
-            (Self::Kv(_), StateCopy::Slot { .. } | StateCopy::Clear { .. }) => {}
+            (Self::Kv(_), _) => {}
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::Lowering;
 use crate::PlanError;
 use crate::program::{StateSpec, WeightRole};
-use crate::step::{BlockScore, DeltaShape, Select, Slot, Step};
+use crate::step::{BlockScore, DeltaShape, Select, Slot, StateId, Step};
 use model::{Attention, DeltaNet, Gate, IndexScore, Indexer, Latent, NormSpan, Qkv};
 
 impl Lowering<'_> {
@@ -26,6 +26,7 @@ impl Lowering<'_> {
                 self.norm_and_rotate(q, None, a)?;
                 let earlier = self.caches.get(*layer).copied().flatten();
                 let state = earlier.ok_or(PlanError::NoSharedCache { layer: self.caches.len(), wanted: *layer })?;
+                self.widen(state, a.window);
                 (q, state)
             }
         };
@@ -40,6 +41,13 @@ impl Lowering<'_> {
             self.steps.push(Step::MulSigmoid { x: to, gate });
         }
         self.linear(to, &a.out)
+    }
+
+    /// A cache keeps what the widest of its readers sees.
+    fn widen(&mut self, state: StateId, window: Option<usize>) {
+        if let StateSpec::Kv(cache) = &mut self.states[state.0 as usize] {
+            cache.window = cache.window.and_then(|kept| window.map(|reader| reader.max(kept)));
+        }
     }
 
     fn norm_and_rotate(&mut self, q: Slot, k: Option<Slot>, a: &Attention) -> Result<(), PlanError> {

@@ -6,8 +6,9 @@ use super::{
     head_norm, hyper_add, hyper_mix, linear, mul_sigmoid, ngram_gate, ngram_rows, norm, reads, repeat, rotate, route,
     silu, visible,
 };
-use crate::device::{Batch, Budget, Caps, Device, Exec, KvType, Limits, Outputs, SequenceArgs, StateCopy};
-use crate::program::{KV_BLOCK, Program, ProgramId, Rows, Tap, WeightUse};
+use crate::budget::{Budget, windows};
+use crate::device::{Batch, Caps, Device, Exec, KvType, Limits, Outputs, SequenceArgs, StateCopy};
+use crate::program::{KvSpec, Program, ProgramId, Rows, Tap, WeightUse};
 use crate::step::{BankWeights, BlockScore, Part, RopeId, Slot, StateId, Step, WeightId};
 use crate::{ExecError, PlanError, rounded, stored, values};
 use model::{Activation, RopeScaling};
@@ -29,17 +30,16 @@ impl Device for ReferenceDevice {
         limits.check(&self.caps())?;
         let f32s = |n: usize| (n * size_of::<f32>()) as u64;
         let weights = programs.iter().flat_map(|p| &p.weights).map(|w| f32s(w.shape[0] * w.shape[1])).sum();
-        let per_position = programs.iter().flat_map(Program::caches).map(|s| f32s(s.heads * (s.k_dim + s.v_dim))).sum();
         let slots = programs.iter().map(|p| f32s(p.slot_values(limits.rows, limits.wanted))).sum();
-        let fixed = programs.iter().map(|p| f32s(p.fixed_values() * limits.state_slots)).sum();
-        let states = per_position * (limits.blocks * KV_BLOCK) as u64 + fixed;
-        Ok(Budget { weights, slots, per_position, fixed, states })
+        let position = |s: &KvSpec| KvType::F32.bytes(s.heads * (s.k_dim + s.v_dim));
+        Ok(Budget::new(programs, limits, weights, slots, position))
     }
 
     fn compile(&self, programs: Vec<Program>, weights: &Weights, limits: Limits) -> Result<ReferenceExec, PlanError> {
         limits.check(&self.caps())?;
+        let windows = windows(&programs);
         let programs = programs.into_iter().map(|p| Compiled::new(p, weights, &limits)).collect::<Result<_, _>>()?;
-        Ok(ReferenceExec { programs, limits })
+        Ok(ReferenceExec { programs, windows, limits })
     }
 }
 
@@ -47,6 +47,7 @@ impl Device for ReferenceDevice {
 #[derive(Debug)]
 pub struct ReferenceExec {
     programs: Vec<Compiled>,
+    windows: Vec<Option<usize>>,
     limits: Limits,
 }
 
@@ -280,7 +281,8 @@ impl Compiled {
                 let v = v.map(|v| slots.rows(v));
                 for (row, k) in slots.rows(*k).iter().enumerate() {
                     let v = v.as_ref().map_or(&[][..], |v| &v[row]);
-                    cache.append(sequence(batch, row).blocks, batch.positions[row] as usize, k, v);
+                    let blocks = sequence(batch, row).blocks(cache.spec.window);
+                    cache.append(blocks, batch.positions[row] as usize, k, v);
                 }
             }
             Step::Attend { q, state, heads, scale, window, sinks, select, to } => {
@@ -342,13 +344,18 @@ impl Compiled {
     }
 
     fn keys<'a>(&'a self, state: StateId, batch: &Batch<'a>, row: usize, head: usize) -> Head<'a> {
-        Head { cache: self.states[state.0 as usize].cache(), blocks: sequence(batch, row).blocks, head }
+        let cache = self.states[state.0 as usize].cache();
+        Head { cache, blocks: sequence(batch, row).blocks(cache.spec.window), head }
     }
 }
 
 impl Exec for ReferenceExec {
     fn limits(&self) -> &Limits {
         &self.limits
+    }
+
+    fn windows(&self) -> &[Option<usize>] {
+        &self.windows
     }
 
     fn has_fixed_states(&self) -> bool {

@@ -18,7 +18,7 @@ pub(super) enum State {
 impl State {
     pub(super) fn new(spec: &StateSpec, limits: &Limits) -> Self {
         match spec {
-            StateSpec::Kv(kv) => Self::Kv(Cache::new(*kv, limits.blocks)),
+            StateSpec::Kv(kv) => Self::Kv(Cache::new(*kv, limits.blocks_of(kv.window))),
             fixed => Self::Fixed(FixedStates::new(fixed.fixed_values(), limits.state_slots)),
         }
     }
@@ -47,9 +47,11 @@ impl State {
 
     pub(super) fn copy(&mut self, copy: StateCopy) {
         match (self, copy) {
-            (Self::Kv(cache), StateCopy::Block { from, to }) => cache.copy(from, to),
+            (Self::Kv(cache), StateCopy::Block { window, from, to }) if window == cache.spec.window => {
+                cache.copy(from, to);
+            }
             (Self::Fixed(states), copy) => states.copy(copy),
-            (Self::Kv(_), StateCopy::Slot { .. } | StateCopy::Clear { .. }) => {}
+            (Self::Kv(_), _) => {}
         }
     }
 }

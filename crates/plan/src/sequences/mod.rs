@@ -3,22 +3,29 @@
 //! A device stores and copies what it is told; it never decides. Prefix reuse, batching and rollback are
 //! `fork`, `rewind`, `snapshot` and `restore`.
 //!
-//! Keys and values can be forgotten from any position on. A recurrent state can only be put back to a copy: some are
-//! kept on the way, and a rewind goes to the last of them that is not too late. Holders of blocks and of copies share
-//! them; whoever writes takes one of its own first.
+//! Layers with the same window form a group with blocks of its own. A block that no row to come can see is freed when
+//! nobody else refers to it; as many positions as one run has rows stay behind the window, so that shorter rewinds are
+//! exact. Keys and values without a window can be forgotten from any position on. A recurrent state can only be put back
+//! to a copy, and a window that has moved on to the blocks it saw then: such points are kept on the way, and a rewind
+//! goes to the last of them that is not too late. Holders of blocks and of copies share them; whoever writes takes one
+//! of its own first.
 
-mod recurrent;
+mod kept;
+mod reserve;
 
 use crate::ExecError;
-use crate::blocks::{BlockId, Pieces, StateSlot};
-use crate::device::{Batch, Exec, Outputs, SequenceArgs, StateCopy};
+use crate::blocks::{BlockId, Pieces, StateSlot, Table};
+use crate::device::{Batch, Exec, Outputs, SequenceArgs};
 use crate::program::{KV_BLOCK, ProgramId};
 use foundation::{LogitValue, TokenId};
-use recurrent::SlotMove;
+use kept::Kept;
 
-/// A sequence of tokens with its state.
+/// A sequence of tokens with its state. The name of a closed sequence never becomes that of another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct SequenceId(u32);
+pub struct SequenceId {
+    place: u32,
+    generation: u32,
+}
 
 /// Which rows of a feed should yield logits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,31 +68,41 @@ pub struct Snapshot {
 
 #[derive(Clone, Debug, Default)]
 struct State {
-    blocks: Vec<BlockId>,
+    /// One a group.
+    tables: Vec<Table>,
     position: usize,
     /// The recurrent state at `position`; `None` at the beginning, where it is zero.
     slot: Option<StateSlot>,
-    /// Earlier recurrent states, by ascending position.
-    kept: Vec<(usize, StateSlot)>,
+    /// Points to come back to, by ascending position.
+    kept: Vec<Kept>,
     /// Whether the last feed had several tokens: its end is a place to come back to.
     after_many: bool,
+}
+
+/// A place for an open sequence.
+#[derive(Debug, Default)]
+struct Place {
+    /// How many sequences were here before.
+    generation: u32,
+    state: Option<State>,
 }
 
 /// All sequences of an [`Exec`].
 #[derive(Debug)]
 pub struct Sequences<E> {
     exec: E,
-    blocks: Pieces<BlockId>,
+    /// The blocks of each group.
+    pools: Vec<Pieces<BlockId>>,
     slots: Pieces<StateSlot>,
-    open: Vec<Option<State>>,
+    open: Vec<Place>,
 }
 
 impl<E: Exec> Sequences<E> {
     /// No sequence yet; all blocks free.
     pub fn new(exec: E) -> Self {
-        let blocks = Pieces::new(exec.limits().blocks);
+        let pools = exec.windows().iter().map(|window| Pieces::new(exec.limits().blocks_of(*window))).collect();
         let slots = Pieces::new(if exec.has_fixed_states() { exec.limits().state_slots } else { 0 });
-        Self { exec, blocks, slots, open: Vec::new() }
+        Self { exec, pools, slots, open: Vec::new() }
     }
 
     /// The device's side.
@@ -93,20 +110,45 @@ impl<E: Exec> Sequences<E> {
         &self.exec
     }
 
-    /// Blocks that nobody holds.
+    /// Blocks that nobody holds, of the layers without a window; of those with the shortest if all have one.
     pub fn free_blocks(&self) -> usize {
-        self.blocks.free()
+        self.pools.first().map_or(0, Pieces::free)
+    }
+
+    /// Blocks that nobody holds, of the layers with this window.
+    pub fn free_blocks_of(&self, window: Option<usize>) -> usize {
+        self.group_of(window).map_or(0, |group| self.pools[group].free())
+    }
+
+    /// Copies of the recurrent state that nobody holds.
+    pub fn free_slots(&self) -> usize {
+        self.slots.free()
+    }
+
+    fn group_of(&self, window: Option<usize>) -> Option<usize> {
+        self.exec.windows().iter().position(|w| *w == window)
     }
 
     /// A new, empty sequence.
     pub fn open(&mut self) -> SequenceId {
-        self.insert(State::default())
+        let state = self.empty();
+        self.insert(state)
+    }
+
+    /// A new sequence in a kept state, which stays kept.
+    pub fn open_at(&mut self, snapshot: &Snapshot) -> SequenceId {
+        self.hold(&snapshot.state);
+        self.insert(snapshot.state.clone())
     }
 
     /// Ends a sequence and frees what only it held.
     pub fn close(&mut self, sequence: SequenceId) -> Result<(), ExecError> {
-        let state = self.slot(sequence)?.take().unwrap_or_default();
-        self.drop_state(state);
+        self.state(sequence)?;
+        let place = &mut self.open[sequence.place as usize];
+        place.generation += 1;
+        if let Some(state) = place.state.take() {
+            self.drop_state(state);
+        }
         Ok(())
     }
 
@@ -124,14 +166,23 @@ impl<E: Exec> Sequences<E> {
     /// Forgets everything from position `to` on; returns the position reached, the largest restorable one
     /// not above `to`.
     pub fn rewind(&mut self, sequence: SequenceId, to: usize) -> Result<usize, ExecError> {
-        let mut state = std::mem::take(self.state_mut(sequence)?);
-        self.rewind_recurrent(&mut state, to);
-        let reached = to.min(state.position);
-        let dropped = state.blocks.split_off(reached.div_ceil(KV_BLOCK).min(state.blocks.len()));
-        dropped.into_iter().for_each(|b| self.blocks.release(b));
-        state.position = reached;
+        self.state(sequence)?;
+        let fresh = self.empty();
+        let mut state = std::mem::replace(self.state_mut(sequence)?, fresh);
+        self.rewind_state(&mut state, to);
+        let reached = state.position;
         *self.state_mut(sequence)? = state;
         Ok(reached)
+    }
+
+    /// Where [`Sequences::rewind`] would go.
+    pub fn restorable(&self, sequence: SequenceId, to: usize) -> Result<usize, ExecError> {
+        Ok(self.way_back(self.state(sequence)?, to).0)
+    }
+
+    /// Where [`Sequences::rewind`] would go from a kept state.
+    pub fn restorable_from(&self, snapshot: &Snapshot, to: usize) -> usize {
+        self.way_back(&snapshot.state, to).0
     }
 
     /// Keeps a sequence's present state for later.
@@ -155,7 +206,7 @@ impl<E: Exec> Sequences<E> {
 
     /// Appends tokens to sequences in one run and writes the wanted rows' logits, feed by feed.
     ///
-    /// Either every sequence advances or none does.
+    /// Either every sequence advances or none does; a run that is refused may leave shorter ways back.
     pub fn run(&mut self, program: ProgramId, feeds: &[Feed<'_>], logits: &mut [LogitValue]) -> Result<(), ExecError> {
         self.run_tapped(program, feeds, Outputs { logits, taps: &mut [] })
     }
@@ -175,7 +226,7 @@ impl<E: Exec> Sequences<E> {
         }
         let args: Vec<_> = feeds
             .iter()
-            .map(|f| state_of(&self.open, f.sequence).map(|s| SequenceArgs { blocks: &s.blocks, slot: s.slot }))
+            .map(|f| state_of(&self.open, f.sequence).map(|s| SequenceArgs { tables: &s.tables, slot: s.slot }))
             .collect::<Result<_, ExecError>>()?;
         let batch = Batch {
             tokens: &rows.tokens,
@@ -191,8 +242,9 @@ impl<E: Exec> Sequences<E> {
                 state.position += feed.tokens.len();
                 state.after_many = feed.tokens.len() > 1;
             } else {
-                let to = state.position;
-                self.rewind(feed.sequence, to)?;
+                let used = state.position.div_ceil(KV_BLOCK);
+                let unused = state.tables.iter_mut().map(|table| table.blocks.split_off(used)).collect();
+                self.give_back(unused);
             }
         }
         result
@@ -209,79 +261,23 @@ impl<E: Exec> Sequences<E> {
                 return Err(ExecError::NoSuchSequence { sequence });
             }
         }
-        Ok(())
+        // Which blocks stay behind a window counts on no run being longer.
+        let (found, limit) = (feeds.iter().map(|f| f.tokens.len()).sum(), self.exec.limits().rows);
+        if found > limit { Err(ExecError::TooManyRows { found, limit }) } else { Ok(()) }
     }
 
-    /// Gives every feed blocks and a recurrent state of its own to write to; all or none.
-    fn reserve(&mut self, feeds: &[Feed<'_>]) -> Result<(), ExecError> {
-        let shared = self.shared(feeds)?;
-        let missing = feeds.iter().map(|feed| {
-            let state = self.state(feed.sequence)?;
-            Ok((state.position + feed.tokens.len()).div_ceil(KV_BLOCK) - state.blocks.len())
-        });
-        let missing: Vec<usize> = missing.collect::<Result<_, ExecError>>()?;
-        let (needed, free) = (shared.len() + missing.iter().sum::<usize>(), self.blocks.free());
-        if needed > free {
-            return Err(ExecError::StateFull { needed, free, total: self.blocks.total(), block: KV_BLOCK });
-        }
-        let moves = self.slot_moves(feeds)?;
-        let leave = |(sequence, from): (SequenceId, BlockId)| Some((sequence, from, self.blocks.take()?));
-        let leaves: Vec<_> = shared.into_iter().filter_map(leave).collect();
-        let copies = leaves.iter().map(|(_, from, to)| StateCopy::Block { from: *from, to: *to });
-        let copies: Vec<StateCopy> = copies.chain(moves.iter().map(SlotMove::copy)).collect();
-        if !copies.is_empty()
-            && let Err(error) = self.exec.copy_states(&copies)
-        {
-            leaves.iter().for_each(|(.., to)| self.blocks.release(*to));
-            moves.iter().for_each(|m| self.slots.release(m.to));
-            return Err(error);
-        }
-        for (sequence, from, to) in leaves {
-            if let Some(last) = self.state_mut(sequence)?.blocks.last_mut() {
-                *last = to;
-            }
-            self.blocks.release(from);
-        }
-        for m in moves {
-            self.state_mut(m.sequence)?.slot = Some(m.to);
-            m.from.into_iter().for_each(|from| self.slots.release(from));
-        }
-        for (feed, missing) in feeds.iter().zip(missing) {
-            let fresh: Vec<BlockId> = (0..missing).filter_map(|_| self.blocks.take()).collect();
-            self.state_mut(feed.sequence)?.blocks.extend(fresh);
-        }
-        Ok(())
-    }
-
-    /// The sequences whose next token would be written into a block that somebody else can see, with that block.
-    /// Where only feeds of this run share a block, the last of them keeps it.
-    fn shared(&self, feeds: &[Feed<'_>]) -> Result<Vec<(SequenceId, BlockId)>, ExecError> {
-        let mut shared: Vec<(SequenceId, BlockId)> = Vec::new();
-        for feed in feeds {
-            let state = self.state(feed.sequence)?;
-            let partial = !state.position.is_multiple_of(KV_BLOCK);
-            if let Some(last) = state.blocks.last().filter(|_| partial) {
-                let leaving = shared.iter().filter(|(_, block)| block == last).count();
-                if self.blocks.holders(*last) > leaving + 1 {
-                    shared.push((feed.sequence, *last));
-                }
-            }
-        }
-        Ok(shared)
+    fn empty(&self) -> State {
+        let tables = self.exec.windows().iter().map(|window| Table::new(*window)).collect();
+        State { tables, ..State::default() }
     }
 
     fn insert(&mut self, state: State) -> SequenceId {
-        let at = self.open.iter().position(Option::is_none).unwrap_or_else(|| {
-            self.open.push(None);
+        let place = self.open.iter().position(|place| place.state.is_none()).unwrap_or_else(|| {
+            self.open.push(Place::default());
             self.open.len() - 1
         });
-        self.open[at] = Some(state);
-        SequenceId(at as u32)
-    }
-
-    fn slot(&mut self, sequence: SequenceId) -> Result<&mut Option<State>, ExecError> {
-        let slot = self.open.get_mut(sequence.0 as usize).filter(|s| s.is_some());
-        slot.ok_or(ExecError::NoSuchSequence { sequence })
+        self.open[place].state = Some(state);
+        SequenceId { place: place as u32, generation: self.open[place].generation }
     }
 
     fn state(&self, sequence: SequenceId) -> Result<&State, ExecError> {
@@ -289,8 +285,8 @@ impl<E: Exec> Sequences<E> {
     }
 
     fn state_mut(&mut self, sequence: SequenceId) -> Result<&mut State, ExecError> {
-        let state = self.open.get_mut(sequence.0 as usize).and_then(Option::as_mut);
-        state.ok_or(ExecError::NoSuchSequence { sequence })
+        let place = self.open.get_mut(sequence.place as usize).filter(|place| place.generation == sequence.generation);
+        place.and_then(|place| place.state.as_mut()).ok_or(ExecError::NoSuchSequence { sequence })
     }
 
     /// Another holder of everything a sequence holds.
@@ -301,24 +297,46 @@ impl<E: Exec> Sequences<E> {
     }
 
     fn hold(&mut self, state: &State) {
-        state.blocks.iter().for_each(|b| self.blocks.hold(*b));
+        self.hold_tables(&state.tables);
+        state.kept.iter().for_each(|kept| self.hold_tables(&kept.tables));
         state.slots().for_each(|s| self.slots.hold(s));
+    }
+
+    fn hold_tables(&mut self, tables: &[Table]) {
+        for (pool, table) in self.pools.iter_mut().zip(tables) {
+            table.held().iter().for_each(|block| pool.hold(*block));
+        }
     }
 
     fn drop_state(&mut self, state: State) {
         state.slots().for_each(|s| self.slots.release(s));
-        state.blocks.into_iter().for_each(|b| self.blocks.release(b));
+        state.kept.iter().for_each(|kept| self.drop_tables(&kept.tables));
+        self.drop_tables(&state.tables);
+    }
+
+    fn drop_tables(&mut self, tables: &[Table]) {
+        for (pool, table) in self.pools.iter_mut().zip(tables) {
+            table.held().iter().for_each(|block| pool.release(*block));
+        }
+    }
+
+    /// Releases blocks, group by group; holes among them are nobody's.
+    fn give_back(&mut self, blocks: Vec<Vec<BlockId>>) {
+        for (pool, blocks) in self.pools.iter_mut().zip(blocks) {
+            blocks.into_iter().filter(|b| *b != BlockId::HOLE).for_each(|block| pool.release(block));
+        }
     }
 }
 
 impl State {
     fn slots(&self) -> impl Iterator<Item = StateSlot> {
-        self.slot.into_iter().chain(self.kept.iter().map(|(_, slot)| *slot))
+        self.slot.into_iter().chain(self.kept.iter().filter_map(|kept| kept.slot))
     }
 }
 
-fn state_of(open: &[Option<State>], sequence: SequenceId) -> Result<&State, ExecError> {
-    open.get(sequence.0 as usize).and_then(Option::as_ref).ok_or(ExecError::NoSuchSequence { sequence })
+fn state_of(open: &[Place], sequence: SequenceId) -> Result<&State, ExecError> {
+    let place = open.get(sequence.place as usize).filter(|place| place.generation == sequence.generation);
+    place.and_then(|place| place.state.as_ref()).ok_or(ExecError::NoSuchSequence { sequence })
 }
 
 /// The rows of a batch as a device wants them.
