@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod chat;
+mod dialect;
 mod error;
 mod files;
 mod guard;
@@ -18,6 +19,9 @@ mod turn_end;
 mod vocab;
 
 pub use chat::{ChatRequest, Content, ContentPart, Message};
+pub use dialect::{
+    CallError, CallSyntax, Dialect, DialectError, Framing, Messages, NamedSyntax, Reasoning, ReplyEvent, ReplyParser, Span, TagSyntax, ToolCall, ToolSyntax, Tools,
+};
 pub use error::{TemplateError, TokenizerError};
 pub use files::TokenizerConfig;
 pub use stop::{StopMatcher, StopOutcome};

@@ -199,6 +199,11 @@ impl Tokenizer {
         self.added.id_of(piece).or_else(|| self.encoder.id_of(piece))
     }
 
+    /// The token that stands for exactly this text wherever it is recognised: a control token or markup.
+    pub(crate) fn added_id(&self, text: &str) -> Option<TokenId> {
+        self.added.id_of(text)
+    }
+
     /// Is this a control token, which text for users leaves out?
     pub fn is_special(&self, id: TokenId) -> bool {
         self.pieces.kind(id) == Kind::Special

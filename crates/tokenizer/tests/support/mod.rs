@@ -1,6 +1,8 @@
 //! Vocabularies for tests.
 #![allow(dead_code)]
 
+pub(crate) mod dialects;
+
 use foundation::TokenId;
 use turbospark_tokenizer::GgufVocab;
 
