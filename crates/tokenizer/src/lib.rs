@@ -20,7 +20,8 @@ mod vocab;
 
 pub use chat::{ChatRequest, Content, ContentPart, Message};
 pub use dialect::{
-    CallError, CallSyntax, Dialect, DialectError, Framing, Messages, NamedSyntax, Reasoning, ReplyEvent, ReplyParser, Span, TagSyntax, ToolCall, ToolSyntax, Tools,
+    CallError, CallSyntax, Dialect, DialectError, Framing, Messages, NamedSyntax, Reasoning, ReplyEvent, ReplyParser,
+    Span, TagSyntax, ToolCall, ToolSyntax, Tools,
 };
 pub use error::{TemplateError, TokenizerError};
 pub use files::TokenizerConfig;

@@ -17,14 +17,18 @@ fn tools() -> Tools {
     Tools::new(&json!([
         function("now", json!({})),
         function("get-item", json!({"n": {"type": "integer"}, "s": {"type": "string"}})),
-        function("store.put", json!({"key": {"type": "string"}, "value": {"type": "object"}, "list": {"type": "array"}, "flag": {"type": "boolean"}, "ratio": {"type": "number"}, "none": {"type": ["string", "null"]}})),
+        function(
+            "store.put",
+            json!({"key": {"type": "string"}, "value": {"type": "object"}, "list": {"type": "array"}, "flag": {"type": "boolean"}, "ratio": {"type": "number"}, "none": {"type": ["string", "null"]}})
+        ),
         function("f", json!({"p": {"type": "string"}, "n": {"type": "array"}, "a": {"type": "integer"}})),
         function("sum", json!({"a": {"type": "integer"}})),
     ]))
 }
 
 fn calls() -> Vec<ToolCall> {
-    let call = |name: &str, arguments: Value| ToolCall { id: None, name: name.into(), arguments: arguments.to_string() };
+    let call =
+        |name: &str, arguments: Value| ToolCall { id: None, name: name.into(), arguments: arguments.to_string() };
     vec![
         call("now", json!({})),
         call("get-item", json!({"n": 3, "s": "{a}\n\"b\" </think> 雪😀 \\n <|im_end|> '"})),
@@ -38,7 +42,10 @@ fn calls() -> Vec<ToolCall> {
 
 /// The arguments as values, which is all that dialects with tags keep of JSON.
 fn values(calls: &[&ToolCall]) -> Vec<(Option<String>, String, Value)> {
-    calls.iter().map(|call| (call.id.clone(), call.name.clone(), serde_json::from_str(&call.arguments).unwrap())).collect()
+    calls
+        .iter()
+        .map(|call| (call.id.clone(), call.name.clone(), serde_json::from_str(&call.arguments).unwrap()))
+        .collect()
 }
 
 fn with_ids(dialect: &Dialect, mut calls: Vec<ToolCall>) -> Vec<ToolCall> {
@@ -87,9 +94,8 @@ fn d15_reasoning_is_split_off_wherever_the_stream_is_cut() {
 #[test]
 fn d15_markers_are_tokens_not_their_letters() {
     let tokenizer = vocabulary(&["<think>", "</think>"], Holds::Control);
-    let spelled = |text: &str| {
-        tokenizer.encode(text, turbospark_tokenizer::Encode { special: false, bos: false }).unwrap()
-    };
+    let spelled =
+        |text: &str| tokenizer.encode(text, turbospark_tokenizer::Encode { special: false, bos: false }).unwrap();
     let reply = Reply { tokenizer: &tokenizer, dialect: dialect("chatml"), prompt: "", tools: None };
     let events = reply.read_ids(&spelled("<think>p</think>a"), |_| true, true);
     assert_eq!(events, [content("<think>p</think>a")]);
@@ -105,7 +111,10 @@ fn d15_a_user_cannot_open_the_reasoning() {
     let reply = |prompt| Reply { tokenizer: &tokenizer, dialect: dialect("chatml"), prompt, tools: None };
     let earlier = reply("a<think>b<|im_end|>\nassistant\n");
     assert_eq!(earlier.read("hello"), [content("hello")]);
-    assert_eq!(reply("<|im_end|>assistant\n<think>\nSo far").read(", so</think>good"), [reasoning(", so"), content("good")]);
+    assert_eq!(
+        reply("<|im_end|>assistant\n<think>\nSo far").read(", so</think>good"),
+        [reasoning(", so"), content("good")]
+    );
 }
 
 #[test]
@@ -121,10 +130,14 @@ fn d16_harmony_channels() {
         (" to=functions.sum<|channel|>commentary<|message|>{\"a\":2}<|call|>", &[call("sum", "{\"a\":2}")]),
         ("<|channel|>commentary to=functions.sum json<|message|>{\"a\":3}", &[call("sum", "{\"a\":3}")]),
         ("<|channel|>commentary to=functions.now<|message|><|call|>", &[call("now", "{}")]),
-        ("<|channel|>commentary<|message|>I will look.<|end|><|start|>assistant<|channel|>commentary to=functions.now<|message|>{}<|call|>",
-         &[content("I will look."), call("now", "{}")]),
-        ("<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>analysis<|message|>b<|end|><|start|>assistant<|channel|>final<|message|>c",
-         &[reasoning("a\n\nb"), content("c")]),
+        (
+            "<|channel|>commentary<|message|>I will look.<|end|><|start|>assistant<|channel|>commentary to=functions.now<|message|>{}<|call|>",
+            &[content("I will look."), call("now", "{}")],
+        ),
+        (
+            "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>analysis<|message|>b<|end|><|start|>assistant<|channel|>final<|message|>c",
+            &[reasoning("a\n\nb"), content("c")],
+        ),
         ("<|channel|>analysis<|message|>never ends", &[reasoning("never ends")]),
         ("<|channel|>fin", &[]),
     ];
@@ -149,10 +162,16 @@ fn d17_a_call_is_whole_for_every_cut() {
         let reply = Reply { tokenizer: &tokenizer, dialect: dialect("chatml"), prompt: "", tools: Some(tools()) };
         let ids = encode(&tokenizer, text);
         for cut in 0..=ids.len() {
-            assert_eq!(reply.read_ids(&ids, |at| at + 1 == cut, true), [call("f", arguments)], "{holds:?} cut at {cut}");
+            assert_eq!(
+                reply.read_ids(&ids, |at| at + 1 == cut, true),
+                [call("f", arguments)],
+                "{holds:?} cut at {cut}"
+            );
             let stopped = reply.read_ids(&ids[..cut], |_| true, true);
             match calls_of(&stopped).as_slice() {
-                [] => assert_eq!(text_of(&stopped), String::from_utf8_lossy(&text.as_bytes()[..text_of(&stopped).len()])),
+                [] => {
+                    assert_eq!(text_of(&stopped), String::from_utf8_lossy(&text.as_bytes()[..text_of(&stopped).len()]))
+                }
                 [call] => assert_eq!(call.arguments, arguments),
                 _ => panic!("two calls of one"),
             }
@@ -165,7 +184,9 @@ fn d19_values_take_their_declared_types() {
     let tokenizer = dialect_vocabulary(dialect("qwen3.5"), Holds::Control);
     let reply = Reply { tokenizer: &tokenizer, dialect: dialect("qwen3.5"), prompt: "", tools: Some(tools()) };
     let text = |n: &str| {
-        format!("<tool_call><function=get-item><parameter=n>{n}</parameter><parameter=s>{{a}}\n\"b\"</parameter></function></tool_call>")
+        format!(
+            "<tool_call><function=get-item><parameter=n>{n}</parameter><parameter=s>{{a}}\n\"b\"</parameter></function></tool_call>"
+        )
     };
     assert_eq!(reply.read(&text("3.0")), [call("get-item", "{\"n\":3,\"s\":\"{a}\\n\\\"b\\\"\"}")]);
     let refused = reply.read(&text("3.5"));
@@ -175,12 +196,15 @@ fn d19_values_take_their_declared_types() {
 
     // The same in JSON, where only whole numbers are rewritten.
     let hermes = Reply { dialect: dialect("chatml"), ..reply };
-    let json = |n: &str| format!("<tool_call>\n{{\"name\": \"get-item\", \"arguments\": {{\"n\": {n}, \"s\": \"x\"}}}}\n</tool_call>");
+    let json = |n: &str| {
+        format!("<tool_call>\n{{\"name\": \"get-item\", \"arguments\": {{\"n\": {n}, \"s\": \"x\"}}}}\n</tool_call>")
+    };
     assert_eq!(hermes.read(&json("3.0")), [call("get-item", "{\"n\":3,\"s\":\"x\"}")]);
     assert_eq!(hermes.read(&json("3")), [call("get-item", "{\"n\": 3, \"s\": \"x\"}")]);
     assert!(calls_of(&hermes.read(&json("3.5"))).is_empty());
     // A value may hold its own closing tag.
-    let nested = "<tool_call>\n<function=get-item>\n<parameter=s>\nx</parameter>y\n</parameter>\n</function>\n</tool_call>";
+    let nested =
+        "<tool_call>\n<function=get-item>\n<parameter=s>\nx</parameter>y\n</parameter>\n</function>\n</tool_call>";
     assert_eq!(hermes.read(nested), [call("get-item", "{\"s\":\"x</parameter>y\"}")]);
 }
 
@@ -214,8 +238,13 @@ fn what_is_written_is_read_in_every_dialect() {
 #[test]
 fn a_whole_reply_survives_writing_and_every_cut() {
     for dialect in Dialect::all() {
-        let wanted: Vec<_> = if dialect.tools.is_some() { with_ids(dialect, calls()[1..2].to_vec()) } else { Vec::new() };
-        let thought = if dialect.reasoning.is_some() || dialect.name == "harmony" || dialect.name == "muse" { "hm, é\n\nso" } else { "" };
+        let wanted: Vec<_> =
+            if dialect.tools.is_some() { with_ids(dialect, calls()[1..2].to_vec()) } else { Vec::new() };
+        let thought = if dialect.reasoning.is_some() || dialect.name == "harmony" || dialect.name == "muse" {
+            "hm, é\n\nso"
+        } else {
+            ""
+        };
         for holds in HOLDS {
             let tokenizer = dialect_vocabulary(dialect, holds);
             let tools = dialect.tools.is_some().then(tools);
@@ -243,7 +272,8 @@ fn text_that_a_stop_matcher_holds_back_stays_on_its_side_of_a_marker() {
         let tools = dialect.tools.is_some().then(tools);
         let reply = Reply { tokenizer: &tokenizer, dialect, prompt: "", tools: tools.clone() };
         let wanted = if dialect.tools.is_some() { with_ids(dialect, calls()[..1].to_vec()) } else { Vec::new() };
-        let text = dialect.write_reply(if dialect.name == "gemma" { "" } else { "plan\n!" }, "answer!", &wanted).unwrap();
+        let text =
+            dialect.write_reply(if dialect.name == "gemma" { "" } else { "plan\n!" }, "answer!", &wanted).unwrap();
         let mut parser = reply.parser();
         let mut decoder = tokenizer.stream(true);
         let mut stops = StopMatcher::new(&["!\n\n\n\nZ".to_owned(), "!<x".to_owned(), "!answerZ".to_owned()]);
@@ -270,7 +300,10 @@ fn malformed_calls_are_released_as_text() {
         ("chatml", "<tool_call></tool_call>"),
         ("qwen3.5", "<tool_call>\n<function=f>\n<parameter=p>\nx\n</function>\n</tool_call>"),
         ("qwen3.5", "<tool_call>\n<function=f>\n<parameter=p>\nx\n</parameter>\n</tool_call>"),
-        ("qwen3.5", "<tool_call>\n<function=f>\n<parameter=p>\nx\n</parameter><parameter=p>y</parameter>\n</function>\n</tool_call>"),
+        (
+            "qwen3.5",
+            "<tool_call>\n<function=f>\n<parameter=p>\nx\n</parameter><parameter=p>y</parameter>\n</function>\n</tool_call>",
+        ),
         ("glm", "<tool_call>f\n<arg_key>p</arg_key>\n</tool_call>"),
         ("glm", "<tool_call>f"),
         ("gemma4", "<|tool_call>call:f{p:<|\"|>x}<tool_call|>"),
@@ -280,7 +313,10 @@ fn malformed_calls_are_released_as_text() {
         ("mistral-v11", "[TOOL_CALLS]f[ARGS]{\"p\":"),
         ("llama3", "{\"name\": \"f\", \"parameters\": {\"p\": 1}"),
         ("llama3", "<|python_tag|>print(1)"),
-        ("kimi", "<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{<|tool_call_end|><|tool_calls_section_end|>"),
+        (
+            "kimi",
+            "<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{<|tool_call_end|><|tool_calls_section_end|>",
+        ),
         ("deepseek", "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>"),
         ("minimax", "<minimax:tool_call>\n<invoke name=\"f\">\n<parameter name=\"p\">x\n</minimax:tool_call>"),
         ("muse", " to=f<|message|><atem:function_calls>f</atem:function_calls>"),
@@ -309,17 +345,29 @@ fn text_around_calls_is_kept_and_a_bad_call_does_not_take_the_good_ones_along() 
     assert_eq!(reply.read(&format!("Look:\n{now}\n{now}\n")), [content("Look:"), call("now", "{}"), call("now", "{}")]);
     assert_eq!(reply.read(&format!("{now}\n\nDone\n")), [call("now", "{}"), content("Done\n")]);
     let bad = reply.read(&format!("a\n\n<tool_call>x</tool_call>\nb{now}"));
-    assert!(matches!(bad.as_slice(), [ReplyEvent::Content(a), ReplyEvent::ReleasedToolSpan { text, .. }, ReplyEvent::Content(b), ReplyEvent::ToolCall(_)]
-        if a == "a\n\n" && text == "<tool_call>x</tool_call>" && b == "\nb"), "{bad:?}");
+    assert!(
+        matches!(bad.as_slice(), [ReplyEvent::Content(a), ReplyEvent::ReleasedToolSpan { text, .. }, ReplyEvent::Content(b), ReplyEvent::ToolCall(_)]
+        if a == "a\n\n" && text == "<tool_call>x</tool_call>" && b == "\nb"),
+        "{bad:?}"
+    );
 
     let kimi = dialect("kimi");
     let tokenizer = dialect_vocabulary(kimi, Holds::Control);
     let reply = Reply { tokenizer: &tokenizer, dialect: kimi, prompt: "", tools: Some(tools()) };
-    let item = |head: &str, body: &str| format!("<|tool_call_begin|>{head}<|tool_call_argument_begin|>{body}<|tool_call_end|>");
-    let section = format!("<|tool_calls_section_begin|>{}{}<|tool_calls_section_end|>", item("functions.sum:0", "{\"a\":"), item("now", "{}"));
+    let item = |head: &str, body: &str| {
+        format!("<|tool_call_begin|>{head}<|tool_call_argument_begin|>{body}<|tool_call_end|>")
+    };
+    let section = format!(
+        "<|tool_calls_section_begin|>{}{}<|tool_calls_section_end|>",
+        item("functions.sum:0", "{\"a\":"),
+        item("now", "{}")
+    );
     let events = reply.read(&section);
-    assert!(matches!(events.as_slice(), [ReplyEvent::ReleasedToolSpan { text, .. }, ReplyEvent::ToolCall(call)]
-        if *text == item("functions.sum:0", "{\"a\":") && call.name == "now" && call.id.is_none()), "{events:?}");
+    assert!(
+        matches!(events.as_slice(), [ReplyEvent::ReleasedToolSpan { text, .. }, ReplyEvent::ToolCall(call)]
+        if *text == item("functions.sum:0", "{\"a\":") && call.name == "now" && call.id.is_none()),
+        "{events:?}"
+    );
 }
 
 #[test]
@@ -344,12 +392,32 @@ fn other_ways_to_write_a_call_are_read() {
         ("chatml", "<tool_call>{\"name\": \"f\", \"arguments\": \"{\\\"p\\\": 1}\"}</tool_call>", "f", "{\"p\": 1}"),
         ("chatml", "<tool_call>{\"type\": \"function\", \"function\": {\"name\": \"now\"}}</tool_call>", "now", "{}"),
         ("chatml", "<tool_call>{\"name\": \"now\", \"arguments\": {}}", "now", "{}"),
-        ("deepseek", "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{\"p\": \"x\"}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>", "f", "{\"p\": \"x\"}"),
-        ("deepseek-dsml", "<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"f\">\n{\"p\": \"x\"}\n</｜DSML｜invoke>\n</｜DSML｜function_calls>", "f", "{\"p\": \"x\"}"),
-        ("deepseek-dsml", "<｜DSML｜tool_calls>\n<｜DSML｜invoke name=\"now\">\n</｜DSML｜invoke>\n</｜DSML｜tool_calls>", "now", "{}"),
+        (
+            "deepseek",
+            "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{\"p\": \"x\"}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+            "f",
+            "{\"p\": \"x\"}",
+        ),
+        (
+            "deepseek-dsml",
+            "<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"f\">\n{\"p\": \"x\"}\n</｜DSML｜invoke>\n</｜DSML｜function_calls>",
+            "f",
+            "{\"p\": \"x\"}",
+        ),
+        (
+            "deepseek-dsml",
+            "<｜DSML｜tool_calls>\n<｜DSML｜invoke name=\"now\">\n</｜DSML｜invoke>\n</｜DSML｜tool_calls>",
+            "now",
+            "{}",
+        ),
         ("glm", "<tool_call>now</tool_call>", "now", "{}"),
         ("glm", "<tool_call>now\n</tool_call>", "now", "{}"),
-        ("gemma4", "<|tool_call>call:f{p:\"x\", n: [1, <|\"|>y<|\"|>]}<tool_call|>", "f", "{\"p\":\"x\",\"n\":[1,\"y\"]}"),
+        (
+            "gemma4",
+            "<|tool_call>call:f{p:\"x\", n: [1, <|\"|>y<|\"|>]}<tool_call|>",
+            "f",
+            "{\"p\":\"x\",\"n\":[1,\"y\"]}",
+        ),
     ];
     for (name, text, function, arguments) in cases {
         for holds in HOLDS {
@@ -361,7 +429,10 @@ fn other_ways_to_write_a_call_are_read() {
     let tokenizer = dialect_vocabulary(dialect("llama3"), Holds::Control);
     let python = Some(Tools::any(&json!([])));
     let reply = Reply { tokenizer: &tokenizer, dialect: dialect("llama3"), prompt: "", tools: python };
-    assert_eq!(reply.read("<|python_tag|>import os\nprint(1)"), [call("python", "{\"code\":\"import os\\nprint(1)\"}")]);
+    assert_eq!(
+        reply.read("<|python_tag|>import os\nprint(1)"),
+        [call("python", "{\"code\":\"import os\\nprint(1)\"}")]
+    );
     assert_eq!(reply.read("{\"answer\": 1}"), [content("{\"answer\": 1}")]);
 }
 
@@ -369,7 +440,8 @@ fn other_ways_to_write_a_call_are_read() {
 fn long_arguments_take_linear_time_and_longer_ones_are_text() {
     let time = |dialect: &'static Dialect, holds: Holds, size: usize| {
         let tokenizer = dialect_vocabulary(dialect, holds);
-        let long = Tools::new(&json!([{"function": {"name": "f", "parameters": {"properties": {"p": {"type": "string"}}}}}]));
+        let long =
+            Tools::new(&json!([{"function": {"name": "f", "parameters": {"properties": {"p": {"type": "string"}}}}}]));
         let reply = Reply { tokenizer: &tokenizer, dialect, prompt: "", tools: Some(long) };
         let arguments = json!({"p": "ab {\"<é ".repeat(size / 10)}).to_string();
         let wanted = ToolCall { id: None, name: "f".into(), arguments };
@@ -399,7 +471,9 @@ fn long_arguments_take_linear_time_and_longer_ones_are_text() {
 #[test]
 fn dialects_are_named_and_refuse_tools_by_name() {
     let error = Dialect::named("hermes").unwrap_err();
-    assert!(matches!(&error, DialectError::Unknown { known, .. } if known.contains("chatml") && known.contains("harmony")));
+    assert!(
+        matches!(&error, DialectError::Unknown { known, .. } if known.contains("chatml") && known.contains("harmony"))
+    );
     let tokenizer = vocabulary(&[], Holds::Nothing);
     let refused = turbospark_tokenizer::ReplyParser::new(&tokenizer, dialect("plain"), &[], Some(tools())).unwrap_err();
     assert_eq!(refused, DialectError::NoTools { dialect: "plain" });

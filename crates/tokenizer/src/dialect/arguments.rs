@@ -130,8 +130,8 @@ impl Tools {
                 let mut fields = members(&text)?;
                 let mut changed = false;
                 for (argument, value) in &mut fields {
-                    if let Some(whole) = whole_number(value, schema(argument))
-                        .map_err(|expected| wrong(argument, expected, value))?
+                    if let Some(whole) =
+                        whole_number(value, schema(argument)).map_err(|expected| wrong(argument, expected, value))?
                     {
                         *value = whole.into();
                         changed = true;

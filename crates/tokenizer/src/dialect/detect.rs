@@ -65,9 +65,6 @@ impl Tokenizer {
             evidence.tokens.iter().all(|token| self.added_id(token).is_some())
                 && evidence.template.iter().all(|piece| template.contains(piece))
         };
-        DIALECTS
-            .iter()
-            .find(|(_, evidence)| evidence.iter().any(complete))
-            .map_or(&PLAIN_TEXT, |(dialect, _)| *dialect)
+        DIALECTS.iter().find(|(_, evidence)| evidence.iter().any(complete)).map_or(&PLAIN_TEXT, |(dialect, _)| *dialect)
     }
 }

@@ -205,10 +205,10 @@ impl Inline {
         };
         let whole = |why| {
             let (before, marker) = open.head.text().split_at(open.line_ends);
-            (before.to_owned(), ReplyEvent::ReleasedToolSpan {
-                text: format!("{marker}{}{}", inside.text(), tail.text()),
-                why,
-            })
+            (
+                before.to_owned(),
+                ReplyEvent::ReleasedToolSpan { text: format!("{marker}{}{}", inside.text(), tail.text()), why },
+            )
         };
         let released = match parsed {
             Err(why) => whole(why),

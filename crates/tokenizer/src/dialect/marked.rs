@@ -166,9 +166,9 @@ impl<'a> Body<'a> {
             return false;
         }
         marker.token.is_none_or(|(offset, token)| {
-            self.marks.binary_search_by_key(&(self.base + at + offset), |mark| mark.at).is_ok_and(|found| {
-                self.marks[found].token == token
-            })
+            self.marks
+                .binary_search_by_key(&(self.base + at + offset), |mark| mark.at)
+                .is_ok_and(|found| self.marks[found].token == token)
         })
     }
 

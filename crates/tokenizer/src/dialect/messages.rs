@@ -120,7 +120,8 @@ impl MessageReader {
         let header = self.buffer.take(length);
         let text = header.visible(&cx.markers);
         let word = text.trim();
-        let is_header = header.has_tokens() || ROLE.starts_with(word) || word.starts_with("to=") || word.starts_with(ROLE);
+        let is_header =
+            header.has_tokens() || ROLE.starts_with(word) || word.starts_with("to=") || word.starts_with(ROLE);
         if !is_header {
             emit(out, ReplyEvent::Content, &text);
         }
@@ -135,7 +136,8 @@ impl MessageReader {
         };
         let constrain = self.messages.constrain;
         let (role, channel) = (before(role, constrain), channel.map(|channel| before(channel, constrain)));
-        let mut words = role.text.split_whitespace().chain(channel.iter().flat_map(|body| body.text.split_whitespace()));
+        let mut words =
+            role.text.split_whitespace().chain(channel.iter().flat_map(|body| body.text.split_whitespace()));
         let recipient = words.find_map(|word| word.strip_prefix("to="));
         let channel = channel.and_then(|body| body.text.split_whitespace().next());
         let reasoning = |word: Option<&str>| word.is_some_and(|word| self.messages.reasoning.contains(&word));
@@ -156,22 +158,42 @@ impl MessageReader {
             return;
         }
         let text = self.buffer.take(length);
-        let content = matches!(self.state, Place::Content);
-        if std::mem::take(&mut self.separate) {
-            out.push(if content { ReplyEvent::Content("\n\n".into()) } else { ReplyEvent::Reasoning("\n\n".into()) });
-        }
-        self.shown[usize::from(content)] = true;
-        if content {
-            self.inline.push(&text, cx, out);
+        let mut events = Vec::new();
+        if matches!(self.state, Place::Content) {
+            self.inline.push(&text, cx, &mut events);
         } else {
-            emit(out, ReplyEvent::Reasoning, &text.visible(&cx.markers));
+            emit(&mut events, ReplyEvent::Reasoning, &text.visible(&cx.markers));
+        }
+        self.relay(events, out);
+    }
+
+    /// Hands events on, with a blank line between two messages of one kind.
+    fn relay(&mut self, events: Vec<ReplyEvent>, out: &mut Vec<ReplyEvent>) {
+        for event in events {
+            let (kind, make): (usize, fn(String) -> ReplyEvent) = match event {
+                ReplyEvent::Reasoning(_) => (0, ReplyEvent::Reasoning),
+                ReplyEvent::Content(_) => (1, ReplyEvent::Content),
+                _ => {
+                    out.push(event);
+                    continue;
+                }
+            };
+            if std::mem::take(&mut self.separate) {
+                out.push(make("\n\n".into()));
+            }
+            self.shown[kind] = true;
+            out.push(event);
         }
     }
 
     /// Ends the message; the next `length` bytes are a call's arguments.
     fn end_message(&mut self, length: usize, cx: &Context, out: &mut Vec<ReplyEvent>) {
         match &self.state {
-            Place::Content => self.inline.finish(cx, out),
+            Place::Content => {
+                let mut events = Vec::new();
+                self.inline.finish(cx, &mut events);
+                self.relay(events, out);
+            }
             Place::Call { name, .. } => match admit(name, &self.buffer.text()[..length], cx) {
                 Ok(call) => {
                     self.buffer.take(length);

@@ -137,9 +137,10 @@ impl ReplyParser {
             self.due.pop_front();
         }
         // Up to the next marker all text is plain; the marker itself waits until it is complete.
-        let limit = self.due.front().map_or(self.incoming.len(), |due| {
-            self.incoming.len().min(at + due.at.saturating_sub(self.received))
-        });
+        let limit = self
+            .due
+            .front()
+            .map_or(self.incoming.len(), |due| self.incoming.len().min(at + due.at.saturating_sub(self.received)));
         let limit = (at..=limit).rev().find(|&limit| self.incoming.is_char_boundary(limit)).unwrap_or(at);
         ready.push_text(&self.incoming[at..limit]);
         self.received += limit - at;

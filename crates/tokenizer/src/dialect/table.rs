@@ -6,15 +6,8 @@ use super::{CallSyntax, Dialect, Framing, Messages, NamedSyntax, Reasoning, Span
 const THINK: Option<Reasoning> = Some(Reasoning { open: "<think>", label: "", close: "</think>" });
 const TOOL_CALL: Span = Span { open: "<tool_call>", close: Some("</tool_call>") };
 const OBJECT: CallSyntax = CallSyntax::Object { arguments: "arguments", list: false };
-const NAMED: NamedSyntax = NamedSyntax {
-    item: None,
-    kind: None,
-    prefix: "",
-    numbered: false,
-    id: None,
-    separator: "",
-    fence: ["", ""],
-};
+const NAMED: NamedSyntax =
+    NamedSyntax { item: None, kind: None, prefix: "", numbered: false, id: None, separator: "", fence: ["", ""] };
 /// One call a span, markers right around it.
 const PLAIN: ToolSyntax =
     ToolSyntax { spans: &[], shared: false, padding: "", between: "", calls: &[], bare_json: false };
@@ -200,12 +193,7 @@ const DEEPSEEK_FENCED: CallSyntax = CallSyntax::Named(NamedSyntax {
 static DEEPSEEK: Dialect = Dialect {
     name: "deepseek",
     reasoning: THINK,
-    tools: Some(ToolSyntax {
-        spans: DEEPSEEK_SPANS,
-        shared: true,
-        calls: &[DEEPSEEK_NAMED, DEEPSEEK_FENCED],
-        ..PLAIN
-    }),
+    tools: Some(ToolSyntax { spans: DEEPSEEK_SPANS, shared: true, calls: &[DEEPSEEK_NAMED, DEEPSEEK_FENCED], ..PLAIN }),
     ..NONE
 };
 
@@ -257,10 +245,7 @@ static GLM: Dialect = Dialect {
     tools: Some(ToolSyntax {
         spans: &[TOOL_CALL],
         between: "\n",
-        calls: &[CallSyntax::Pairs {
-            key: ["<arg_key>", "</arg_key>"],
-            value: ["<arg_value>", "</arg_value>"],
-        }],
+        calls: &[CallSyntax::Pairs { key: ["<arg_key>", "</arg_key>"], value: ["<arg_value>", "</arg_value>"] }],
         ..PLAIN
     }),
     ..NONE

@@ -130,8 +130,8 @@ fn write_call(syntax: &CallSyntax, call: &ToolCall, index: usize) -> Result<Stri
             format!("{name}{}\n", pairs.collect::<String>())
         }
         CallSyntax::Braces { prefix, quote } => {
-            let arguments: Value = serde_json::from_str(&call.arguments)
-                .map_err(|error| CallError::Json { reason: error.to_string() })?;
+            let arguments: Value =
+                serde_json::from_str(&call.arguments).map_err(|error| CallError::Json { reason: error.to_string() })?;
             let mut out = format!("{prefix}{name}");
             write_braces(&arguments, quote, &mut out);
             out

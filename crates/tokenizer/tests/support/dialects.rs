@@ -3,7 +3,7 @@
 
 use super::byte_vocabulary;
 use foundation::TokenId;
-use turbospark_tokenizer::{Dialect, Encode, GgufVocab, ReplyEvent, ReplyParser, ToolCall, Tokenizer, Tools};
+use turbospark_tokenizer::{Dialect, Encode, GgufVocab, ReplyEvent, ReplyParser, Tokenizer, ToolCall, Tools};
 
 /// How a vocabulary holds the markers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,12 +100,7 @@ impl Reply<'_> {
     }
 
     /// The events of `ids`; text is handed over only after the tokens that `deliver` picks.
-    pub(crate) fn read_ids(
-        &self,
-        ids: &[TokenId],
-        deliver: impl Fn(usize) -> bool,
-        finish: bool,
-    ) -> Vec<ReplyEvent> {
+    pub(crate) fn read_ids(&self, ids: &[TokenId], deliver: impl Fn(usize) -> bool, finish: bool) -> Vec<ReplyEvent> {
         let mut parser = self.parser();
         let mut decoder = self.tokenizer.stream(true);
         let (mut events, mut held) = (Vec::new(), String::new());
@@ -165,9 +160,9 @@ pub(crate) fn text_of(events: &[ReplyEvent]) -> String {
     events
         .iter()
         .map(|event| match event {
-            ReplyEvent::Content(text)
-            | ReplyEvent::Reasoning(text)
-            | ReplyEvent::ReleasedToolSpan { text, .. } => text.as_str(),
+            ReplyEvent::Content(text) | ReplyEvent::Reasoning(text) | ReplyEvent::ReleasedToolSpan { text, .. } => {
+                text.as_str()
+            }
             ReplyEvent::ToolCall(_) => "",
         })
         .collect()

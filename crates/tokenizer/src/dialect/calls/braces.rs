@@ -10,11 +10,7 @@ use serde_json::value::RawValue;
 const DEPTH: usize = 64;
 
 /// Reads one call.
-pub(super) fn read<'a>(
-    body: Body<'a>,
-    prefix: &'static str,
-    quote: &'static str,
-) -> Result<Vec<Item<'a>>, CallError> {
+pub(super) fn read<'a>(body: Body<'a>, prefix: &'static str, quote: &'static str) -> Result<Vec<Item<'a>>, CallError> {
     let rest = after(body, prefix)?;
     let brace = rest.text.find('{').ok_or(CallError::Incomplete)?;
     let name = rest.text[..brace].trim().to_owned();

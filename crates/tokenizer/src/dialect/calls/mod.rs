@@ -70,12 +70,7 @@ pub(crate) fn parse(
 }
 
 /// The items of `body` in one syntax; an error where it is not in this syntax at all.
-fn read<'a>(
-    body: Body<'a>,
-    syntax: &CallSyntax,
-    tools: &Tools,
-    closed: bool,
-) -> Result<Vec<Item<'a>>, CallError> {
+fn read<'a>(body: Body<'a>, syntax: &CallSyntax, tools: &Tools, closed: bool) -> Result<Vec<Item<'a>>, CallError> {
     let items = match syntax {
         CallSyntax::Object { arguments, .. } => objects::read(body, arguments)?,
         CallSyntax::Named(named) => named::read(body, named)?,

@@ -51,13 +51,12 @@ fn call<'a>(body: Body<'a>, syntax: &NamedSyntax) -> Result<RawCall<'a>, CallErr
         head = name.trim();
     }
     let mut name = head.text;
-    if syntax.numbered {
-        if let Some((before, number)) = name.rsplit_once(':') {
-            if !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()) {
-                id = Some(name.to_owned());
-                name = before;
-            }
-        }
+    let numbered = name.rsplit_once(':').filter(|(_, number)| {
+        syntax.numbered && !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
+    });
+    if let Some((before, _)) = numbered {
+        id = Some(name.to_owned());
+        name = before;
     }
     name = name.strip_prefix(syntax.prefix).unwrap_or(name);
     arguments = arguments.trim();

@@ -29,7 +29,8 @@ pub(super) fn read<'a>(body: Body<'a>, tools: &Tools) -> Result<Vec<Item<'a>>, C
 fn built_in(code: &str) -> Option<RawCall<'_>> {
     let (name, rest) = code.split_once(".call(")?;
     let mut rest = rest.strip_suffix(')')?.trim();
-    let is_name = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    let is_name =
+        |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
     if !is_name(name) {
         return None;
     }
