@@ -139,6 +139,14 @@ pub enum ExecError {
         /// The sequence.
         sequence: SequenceId,
     },
+    /// A state that was to be kept under other tokens than it has seen.
+    #[error("the sequence has been fed {position} tokens, and {tokens} were named as its past")]
+    WrongPast {
+        /// Where the sequence is.
+        position: usize,
+        /// Tokens named.
+        tokens: usize,
+    },
     /// A fault a test asked for.
     #[error("injected fault at run {run}: {what}")]
     Injected {

@@ -190,6 +190,14 @@ impl<E: Exec> Sequences<E> {
         Ok(Snapshot { state: self.share(sequence)? })
     }
 
+    /// As [`Sequences::snapshot`], without the points kept on the way there: it holds no more than the present needs, and a
+    /// rewind from it goes no further back than its blocks reach.
+    pub fn snapshot_alone(&mut self, sequence: SequenceId) -> Result<Snapshot, ExecError> {
+        let state = State { kept: Vec::new(), ..self.state(sequence)?.clone() };
+        self.hold(&state);
+        Ok(Snapshot { state })
+    }
+
     /// Puts a sequence back into a kept state, which stays kept.
     pub fn restore(&mut self, sequence: SequenceId, snapshot: &Snapshot) -> Result<(), ExecError> {
         self.state(sequence)?;
@@ -325,6 +333,30 @@ impl<E: Exec> Sequences<E> {
         for (pool, blocks) in self.pools.iter_mut().zip(blocks) {
             blocks.into_iter().filter(|b| *b != BlockId::HOLE).for_each(|block| pool.release(block));
         }
+    }
+}
+
+/// What a snapshot holds, each piece once: blocks with their group's number, and copies of recurrent state.
+#[derive(Debug, Default)]
+pub(crate) struct Held {
+    pub(crate) blocks: Vec<(usize, BlockId)>,
+    pub(crate) slots: Vec<StateSlot>,
+}
+
+impl Snapshot {
+    pub(crate) fn held(&self) -> Held {
+        let tables = |tables: &[Table]| -> Vec<(usize, BlockId)> {
+            let group = |(group, table): (usize, &Table)| table.held().iter().map(|b| (group, *b)).collect::<Vec<_>>();
+            tables.iter().enumerate().flat_map(group).collect()
+        };
+        let kept = self.state.kept.iter().flat_map(|kept| tables(&kept.tables));
+        let mut blocks: Vec<_> = tables(&self.state.tables).into_iter().chain(kept).collect();
+        let mut slots: Vec<_> = self.state.slots().collect();
+        blocks.sort_unstable();
+        blocks.dedup();
+        slots.sort_unstable();
+        slots.dedup();
+        Held { blocks, slots }
     }
 }
 
