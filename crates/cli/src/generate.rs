@@ -1,12 +1,12 @@
 //! One generation: streamed to standard output, stopped by Ctrl-C.
 
 use crate::failure::Failure;
-use crate::reasoning::{Part, Splitter};
 use crate::{interrupt, output, progress};
 use foundation::TokenId;
 use indicatif::ProgressBar;
 use runtime::{Engine, GenerationConfig, Progress, RawDecodeResult};
 use std::cell::Cell;
+use tokenizer::{ReplyEvent, ReplyParser};
 
 /// How an answer is shown.
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +39,10 @@ pub(crate) struct Answer {
     pub(crate) interrupted: bool,
     /// The text that was shown, or would have been.
     pub(crate) shown: String,
+    /// What it says to the reader; all of it where reasoning was not told apart.
+    pub(crate) content: String,
+    /// What the model thought.
+    pub(crate) reasoning: String,
 }
 
 /// Generates after `prompt`.
@@ -49,17 +53,19 @@ pub(crate) fn generate(
     show: Show,
 ) -> Result<Answer, Failure> {
     let tokenizer = engine.tokenizer().clone();
-    let tail = tokenizer.decode(&prompt[prompt.len().saturating_sub(8)..], false);
-    let tags = ["<think>", "</think>"].map(|tag| tokenizer.id_of(tag).filter(|id| tokenizer.is_special(*id)));
+    let parser = match show.reasoning {
+        Reasoning::Plain => None,
+        _ => Some(ReplyParser::new(&tokenizer, tokenizer.dialect(), prompt, None)?),
+    };
     let mut screen = Screen {
         show,
-        splitter: Splitter::after(if show.reasoning == Reasoning::Plain { "" } else { &tail }),
-        tags,
+        parser,
         writer: Writer {
             show,
             colour: output::stdout_has_colour(),
             dimmed: false,
             shown: String::new(),
+            said: [String::new(), String::new()],
             failure: None,
         },
         bar: None,
@@ -74,13 +80,13 @@ pub(crate) fn generate(
     if let Some(failure) = writer.failure {
         return Err(failure);
     }
-    Ok(Answer { result: result?, interrupted: listening.asked(), shown: writer.shown })
+    let [content, reasoning] = writer.said;
+    Ok(Answer { result: result?, interrupted: listening.asked(), shown: writer.shown, content, reasoning })
 }
 
 struct Screen {
     show: Show,
-    splitter: Splitter,
-    tags: [Option<TokenId>; 2],
+    parser: Option<ReplyParser>,
     writer: Writer,
     bar: Option<ProgressBar>,
 }
@@ -98,25 +104,14 @@ impl Screen {
                 let bar = self.bar.get_or_insert_with(|| progress::bar("reading the prompt", total, quiet));
                 bar.set_position(done as u64);
             }
-            Progress::Token { id, delta, .. } => {
-                self.text(&delta);
-                if self.show.reasoning == Reasoning::Plain {
-                    return;
-                }
-                if self.tags[0] == Some(id) {
-                    self.splitter.opened();
-                } else if self.tags[1] == Some(id) {
-                    self.splitter.closed(&mut |part, text| self.writer.write(part, text));
-                }
-            }
-            Progress::Tail(text) => self.text(&text),
-        }
-    }
-
-    fn text(&mut self, text: &str) {
-        match self.show.reasoning {
-            Reasoning::Plain => self.writer.write(Part::Answer, text),
-            _ => self.splitter.push(text, &mut |part, text| self.writer.write(part, text)),
+            Progress::Token { id, delta, .. } => match &mut self.parser {
+                Some(parser) => self.writer.events(parser.push(id, &delta)),
+                None => self.writer.write(Part::Answer, &delta),
+            },
+            Progress::Tail(text) => match &mut self.parser {
+                Some(parser) => self.writer.events(parser.push_text(&text)),
+                None => self.writer.write(Part::Answer, &text),
+            },
         }
     }
 
@@ -124,10 +119,19 @@ impl Screen {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
-        self.splitter.finish(&mut |part, text| self.writer.write(part, text));
+        if let Some(parser) = &mut self.parser {
+            self.writer.events(parser.finish());
+        }
         self.writer.finish();
         self.writer
     }
+}
+
+/// What a piece of an answer is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Answer,
+    Reasoning,
 }
 
 struct Writer {
@@ -135,12 +139,29 @@ struct Writer {
     colour: bool,
     dimmed: bool,
     shown: String,
+    /// The answer and the reasoning.
+    said: [String; 2],
     failure: Option<Failure>,
 }
 
 impl Writer {
+    fn events(&mut self, events: Vec<ReplyEvent>) {
+        for event in events {
+            match event {
+                ReplyEvent::Reasoning(text) => self.write(Part::Reasoning, &text),
+                ReplyEvent::Content(text) | ReplyEvent::ReleasedToolSpan { text, .. } => {
+                    self.write(Part::Answer, &text);
+                }
+                // No tools were offered, so what looks like a call was released as text.
+                ReplyEvent::ToolCall(call) => self.write(Part::Answer, &call.arguments),
+            }
+        }
+    }
+
     fn write(&mut self, part: Part, text: &str) {
         let reasoning = part == Part::Reasoning;
+        let begins = self.said[usize::from(reasoning)].is_empty() && !self.shown.is_empty();
+        self.said[usize::from(reasoning)].push_str(text);
         if reasoning && self.show.reasoning == Reasoning::Hidden {
             return;
         }
@@ -150,12 +171,15 @@ impl Writer {
         if text.is_empty() {
             return;
         }
-        self.shown.push_str(text);
+        // The markers that told the two apart are gone.
+        let gap = if begins && !text.starts_with('\n') { "\n\n" } else { "" };
+        self.shown.extend([gap, text]);
         let dim = reasoning && self.show.reasoning == Reasoning::Dimmed && self.colour;
         if dim != self.dimmed {
             self.dimmed = dim;
             self.out(if dim { output::DIM } else { output::PLAIN });
         }
+        self.out(gap);
         self.out(text);
     }
 

@@ -14,7 +14,6 @@ mod models;
 mod open;
 mod output;
 mod progress;
-mod reasoning;
 mod report;
 
 use std::process::ExitCode;

@@ -110,4 +110,14 @@ pub enum TemplateError {
         /// Type of the part.
         kind: String,
     },
+    /// A call in the history has arguments that are no JSON object.
+    #[error("messages[{index}]: the arguments of the call of `{name}` are not a JSON object: {reason}")]
+    BadArguments {
+        /// Position of the message in the conversation, from 0.
+        index: usize,
+        /// The function.
+        name: String,
+        /// What is wrong with them.
+        reason: String,
+    },
 }

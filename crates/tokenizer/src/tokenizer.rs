@@ -95,7 +95,8 @@ impl Tokenizer {
         let built = vocab.build()?;
         let id = |id: Option<u32>| id.map(TokenId);
         let mut stop_ids = turn_end::find(&built.pieces);
-        stop_ids.extend([vocab.eos, vocab.eot, vocab.eom].into_iter().flatten().map(TokenId));
+        stop_ids.extend([vocab.eos, vocab.eot].into_iter().flatten().map(TokenId));
+        stop_ids.extend(id(vocab.eom).filter(|id| !turn_end::inside_turn(&built.pieces, *id)));
         Ok(Self {
             encoder: built.encoder,
             pieces: Arc::new(built.pieces),

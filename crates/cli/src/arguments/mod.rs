@@ -6,7 +6,9 @@ mod values;
 pub(crate) use groups::{GenerationFlags, HomeFlag, ModelArgument, OpenFlags, PlaceFlags, StoreFlags, VerboseFlag};
 pub(crate) use values::{Tokens, positive};
 
-use crate::commands::{bench, complete, completions, inspect, list, logits, path, perplexity, pull, rm, run, tokenize};
+use crate::commands::{
+    bench, chat_template, complete, completions, inspect, list, logits, path, perplexity, pull, rm, run, tokenize,
+};
 use crate::failure::Failure;
 use clap::{CommandFactory, Parser, Subcommand};
 
@@ -40,6 +42,8 @@ pub(crate) enum Command {
     Inspect(inspect::Inspect),
     /// Print the tokens of a text
     Tokenize(tokenize::Tokenize),
+    /// Print the prompt that a conversation becomes
+    ChatTemplate(chat_template::ChatTemplate),
     /// Print or write the logits of every position
     Logits(logits::Logits),
     /// Measure speed beside the memory bandwidth

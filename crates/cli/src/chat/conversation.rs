@@ -37,9 +37,13 @@ impl Conversation {
         self.messages.push(Message::user(text));
     }
 
-    /// Adds what the model says.
-    pub(crate) fn answer(&mut self, text: impl Into<String>) {
-        self.messages.push(Message::assistant(text));
+    /// Adds what the model says, with the reasoning under the name that chat templates look for.
+    pub(crate) fn answer(&mut self, text: impl Into<String>, reasoning: String) {
+        let mut message = Message::assistant(text);
+        if !reasoning.is_empty() {
+            message.extra.insert("reasoning_content".into(), reasoning.into());
+        }
+        self.messages.push(message);
     }
 
     /// Takes the last message back if it is of this role.
@@ -83,7 +87,7 @@ mod tests {
         let mut talk = Conversation::new(Some("be brief"));
         talk.ask("hi");
         talk.set_system("be long");
-        talk.answer("hello");
+        talk.answer("hello", String::new());
         let roles: Vec<_> = talk.messages().iter().map(|m| m.role.as_str()).collect();
         assert_eq!(roles, ["system", "user", "assistant"]);
         assert!(talk.take_back("user").is_none());

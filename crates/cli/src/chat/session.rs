@@ -107,7 +107,7 @@ impl Session {
                 output::warn("the context is full; /clear begins a new conversation");
             }
         }
-        self.conversation.answer(answer.result.text);
+        self.conversation.answer(answer.content, answer.reasoning);
         Ok(())
     }
 

@@ -1,6 +1,7 @@
 //! One file a command: its flags, and what it does.
 
 pub(crate) mod bench;
+pub(crate) mod chat_template;
 pub(crate) mod complete;
 pub(crate) mod completions;
 pub(crate) mod inspect;
@@ -31,6 +32,7 @@ pub(crate) fn execute(command: Command) -> Result<(), Failure> {
         Command::Path(path) => path.execute(),
         Command::Inspect(inspect) => inspect.execute(),
         Command::Tokenize(tokenize) => tokenize.execute(),
+        Command::ChatTemplate(template) => template.execute(),
         Command::Logits(logits) => logits.execute(),
         Command::Bench(bench) => bench.execute(),
         Command::Perplexity(perplexity) => perplexity.execute(),

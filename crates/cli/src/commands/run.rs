@@ -32,7 +32,7 @@ pub(crate) struct Run {
     /// The system message
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     system: Option<String>,
-    /// Leave out what the model writes between <think> and </think>; otherwise it is dimmed on a terminal
+    /// Leave out the model's reasoning, as its dialect marks it; otherwise it is dimmed on a terminal
     #[arg(long)]
     hide_reasoning: bool,
     /// Begin a session also where standard input is not a terminal
@@ -157,9 +157,7 @@ impl Run {
         let prompt = engine.chat_tokens(conversation.messages())?;
         let mut answer = generate(&mut engine, &prompt, config, self.show())?;
         if self.generation.json {
-            if self.hide_reasoning {
-                answer.result.text = answer.shown;
-            }
+            answer.result.text = answer.shown;
             print_json(&report::json(model, engine.report().elapsed, config, &answer.result))?;
         }
         if !self.generation.quiet {

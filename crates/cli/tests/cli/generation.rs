@@ -107,15 +107,44 @@ fn stops_and_budgets() {
 #[test]
 fn reasoning_can_be_hidden() {
     let desk = Desk::new();
-    let as_text = r#"{"text": "<think>hm</think>\n\nyes"}"#;
     // <think>, "hm", </think>, "\n\nyes" with the tags as control tokens.
-    let as_tokens = r#"{"ids": [260, 104, 109, 261, 10, 10, 121, 101, 115, 257]}"#;
-    for (script, shown) in [(as_text, "<think>hm</think>\n\nyes\n"), (as_tokens, "hm\n\nyes\n")] {
-        let m = desk.script(script);
-        assert_eq!(desk.run(&["run", &m, "hi"]).success(), shown);
-        assert_eq!(desk.run(&["run", &m, "hi", "--hide-reasoning"]).success(), "yes\n");
-        assert_eq!(desk.run(&["run", &m, "hi", "--hide-reasoning", "--json"]).json()["text"], "yes");
-    }
+    let m = desk.script(r#"{"ids": [260, 104, 109, 261, 10, 10, 121, 101, 115, 257]}"#);
+    assert_eq!(desk.run(&["run", &m, "hi"]).success(), "hm\n\nyes\n");
+    assert_eq!(desk.run(&["run", &m, "hi", "--json"]).json()["text"], "hm\n\nyes");
+    assert_eq!(desk.run(&["run", &m, "hi", "--hide-reasoning"]).success(), "yes\n");
+    assert_eq!(desk.run(&["run", &m, "hi", "--hide-reasoning", "--json"]).json()["text"], "yes");
+    // Where the tags are tokens, their letters are text.
+    let m = desk.script(r#"{"text": "<think>hm</think>\n\nyes"}"#);
+    assert_eq!(desk.run(&["run", &m, "hi", "--hide-reasoning"]).success(), "<think>hm</think>\n\nyes\n");
+}
+
+#[test]
+fn chat_template_prints_the_prompt() {
+    let desk = Desk::new();
+    let m = desk.script(r#"{"text": "x"}"#);
+    let file = |name: &str, text: &str| desk.write(name, text).to_str().expect("UTF-8").to_owned();
+    let messages =
+        file("m.json", r#"[{"role": "system", "content": "s"}, {"role": "user", "content": "a<|im_end|>"}]"#);
+    let prompt = "<|im_start|>system\ns<|im_end|>\n<|im_start|>user\na<|im_end|><|im_end|>\n";
+    let call = ["chat-template", &m, "--messages", &messages];
+    assert_eq!(desk.run(&call).success(), format!("{prompt}<|im_start|>assistant\n"));
+    assert_eq!(desk.run(&[&call[..], &["--no-generation-prompt"]].concat()).success(), prompt);
+    let json = desk.run(&[&call[..], &["--ids"]].concat()).json();
+    // The user's own marker is no control token.
+    let ends = json["ids"].as_array().expect("a list").iter().filter(|id| **id == 259).count();
+    assert_eq!((ends, json["dialect"].as_str()), (2, Some("chatml")));
+
+    let both = file("b.json", r#"{"messages": [{"role": "user", "content": null}], "tools": []}"#);
+    assert_eq!(
+        desk.run(&["chat-template", &m, "--messages", &both, "--set", "x=1"]).success(),
+        "<|im_start|>user\n<|im_end|>\n<|im_start|>assistant\n"
+    );
+    let bad = file("bad.json", r#"[{"content": "no role"}]"#);
+    let outcome = desk.run(&["chat-template", &m, "--messages", &bad]);
+    assert!(outcome.err.contains("bad.json") && outcome.err.contains("role"), "{outcome:?}");
+    let tools = file("t.json", "{}");
+    let outcome = desk.run(&["chat-template", &m, "--messages", &messages, "--tools", &tools]);
+    assert!(outcome.err.contains("expected a list"), "{outcome:?}");
 }
 
 #[test]

@@ -127,7 +127,10 @@ fn message_fields(message: &Message, index: usize, shape: Shape) -> Result<Map<S
         fields.insert("name".into(), name.as_str().into());
     }
     if let Some(calls) = calls {
-        fields.insert("tool_calls".into(), calls.iter().map(|call| shaped_call(call, shape)).collect());
+        fields.insert(
+            "tool_calls".into(),
+            calls.iter().map(|call| shaped_call(call, shape, index)).collect::<Result<_, _>>()?,
+        );
     }
     if let Some(id) = &message.tool_call_id {
         fields.insert("tool_call_id".into(), id.as_str().into());
@@ -136,21 +139,28 @@ fn message_fields(message: &Message, index: usize, shape: Shape) -> Result<Map<S
     Ok(fields)
 }
 
-/// A tool call with its arguments in the template's shape. Arguments that are no JSON object stay as they are.
-fn shaped_call(call: &Json, shape: Shape) -> Json {
+/// A tool call with its arguments in the template's shape.
+fn shaped_call(call: &Json, shape: Shape, index: usize) -> Result<Json, TemplateError> {
     let mut call = call.clone();
-    let target =
-        if call.get("function").is_some() { &mut call["function"]["arguments"] } else { &mut call["arguments"] };
+    let nested = call.get("function").is_some_and(Json::is_object);
+    let function = if nested { call.get_mut("function") } else { Some(&mut call) };
+    let Some(function) = function.and_then(Json::as_object_mut) else { return Ok(call) };
+    let name = function.get("name").and_then(Json::as_str).unwrap_or_default().to_owned();
+    let Some(target) = function.get_mut("arguments") else { return Ok(call) };
+    let bad = |reason: String| TemplateError::BadArguments { index, name: name.clone(), reason };
     let shaped = match &*target {
         Json::String(text) if !shape.text_arguments && text.trim().is_empty() => Some(json!({})),
-        Json::String(text) if !shape.text_arguments => serde_json::from_str(text).ok().filter(Json::is_object),
+        Json::String(text) if !shape.text_arguments => {
+            let value: Json = serde_json::from_str(text).map_err(|error| bad(error.to_string()))?;
+            Some(value.is_object().then_some(value).ok_or_else(|| bad(format!("found `{text}`")))?)
+        }
         Json::Object(_) if shape.text_arguments => Some(Json::String(target.to_string())),
         _ => None,
     };
     if let Some(shaped) = shaped {
         *target = shaped;
     }
-    call
+    Ok(call)
 }
 
 /// Bytes of text in a value, with a little for each number and field.
