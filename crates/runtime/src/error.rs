@@ -107,6 +107,12 @@ pub enum RuntimeError {
         /// Why not.
         reason: String,
     },
+    /// Too many requests wait already.
+    #[error("{waiting} requests are waiting, as many as may; try again when one has ended")]
+    QueueFull {
+        /// How many wait.
+        waiting: usize,
+    },
     /// A device that is not there.
     #[error("device `{found}` is not one of this version's: cpu, reference")]
     UnknownDevice {

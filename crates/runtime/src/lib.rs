@@ -4,6 +4,7 @@
 //! loop over it. This crate prints nothing and reads no environment variable.
 #![forbid(unsafe_code)]
 
+mod answer;
 mod checkpoint;
 mod config;
 mod engine;
@@ -13,6 +14,7 @@ mod perplexity;
 mod producer;
 mod raw_completion;
 mod real_forward;
+mod scheduler;
 mod scripted;
 mod token_sink;
 
@@ -27,5 +29,6 @@ pub use raw_completion::{
     Generation, Progress, RawDecodeResult, StopReason, run_raw_completion, run_raw_completion_chunked,
 };
 pub use real_forward::RealForwardRunner;
+pub use scheduler::{Delivery, Event, Request, RequestId, Scheduler, SchedulerOptions, Service, ServiceStatus, Stream};
 pub use scripted::{VOCAB as SCRIPTED_VOCAB, byte_tokenizer};
 pub use tokenizer::Message;

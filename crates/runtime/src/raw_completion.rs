@@ -1,11 +1,10 @@
 //! The generation loop: admission, prefix reuse, chunked prefill, decode, stops.
 
+use crate::answer::{Answer, Choice, admit};
 use crate::config::GenerationConfig;
 use crate::producer::{LogitProducer, Want};
-use crate::token_sink::TokenSink;
 use crate::{ProducerError, RuntimeError};
 use foundation::{LogitValue, TokenId};
-use selection::{History, Scratch, select};
 use std::time::{Duration, Instant};
 use tokenizer::Tokenizer;
 
@@ -22,8 +21,10 @@ pub enum StopReason {
     StopString,
     /// The budget of new tokens, or the end of the context.
     MaxTokens,
-    /// The caller cancelled.
+    /// The caller cancelled, or is gone.
     Cancelled,
+    /// The caller left too many events unread.
+    SlowConsumer,
 }
 
 impl StopReason {
@@ -36,6 +37,7 @@ impl StopReason {
             Self::StopString => "stop_string",
             Self::MaxTokens => "max_tokens",
             Self::Cancelled => "cancelled",
+            Self::SlowConsumer => "slow_consumer",
         }
     }
 }
@@ -128,18 +130,18 @@ impl Generation<'_> {
         prompt: &[TokenId],
         on_progress: &mut dyn FnMut(Progress),
     ) -> Result<RawDecodeResult, RuntimeError> {
-        let budget = self.admit(prompt)?;
+        let budget = admit(prompt.len(), self.config, self.producer.context())?;
         let started = Instant::now();
         let reused = self.reuse_prefix(prompt);
         let mut logits = vec![0.0; self.producer.vocab()];
         let complete = self.prefill(prompt, reused, &mut logits, on_progress)?;
         let prefilled = Instant::now();
-        let mut sink = TokenSink::new(self.tokenizer, self.config, on_progress);
+        let mut answer = Answer::new(self.tokenizer, self.config, prompt, budget);
         let reason = match complete {
-            true => self.decode(prompt, budget, &mut logits, &mut sink)?,
+            true => self.decode(&mut answer, &mut logits, on_progress)?,
             false => StopReason::Cancelled,
         };
-        let (text, ids, new_tokens) = sink.finish();
+        let (text, ids, new_tokens) = answer.finish(on_progress);
         Ok(RawDecodeResult {
             text,
             ids,
@@ -152,26 +154,6 @@ impl Generation<'_> {
             kv_position: self.producer.position(),
             kv_backed_token_ids: self.producer.fed().to_vec(),
         })
-    }
-
-    /// Refuses what cannot work before the model sees a token; returns the number of tokens to generate.
-    fn admit(&self, prompt: &[TokenId]) -> Result<usize, RuntimeError> {
-        let (prompt, context) = (prompt.len(), self.producer.context());
-        if prompt == 0 {
-            return Err(RuntimeError::EmptyPrompt);
-        }
-        if prompt >= context {
-            return Err(RuntimeError::PromptTooLong { prompt, context });
-        }
-        let new = self.config.max_new_tokens.unwrap_or(context - prompt);
-        if new == 0 {
-            return Err(RuntimeError::ZeroBudget);
-        }
-        let total = prompt.saturating_add(new);
-        if total > context {
-            return Err(RuntimeError::ContextOverflow { prompt, new, total, context });
-        }
-        Ok(new)
     }
 
     /// Keeps what the cache shares with the prompt, but always leaves one token to feed.
@@ -207,29 +189,16 @@ impl Generation<'_> {
 
     fn decode(
         &mut self,
-        prompt: &[TokenId],
-        budget: usize,
+        answer: &mut Answer,
         logits: &mut [LogitValue],
-        sink: &mut TokenSink<'_>,
+        on_progress: &mut dyn FnMut(Progress),
     ) -> Result<StopReason, RuntimeError> {
-        let mut history = History::new();
-        history.push_prompt(prompt);
-        let mut scratch = Scratch::new();
-        for index in 0..budget {
-            let position = (prompt.len() + index) as u64;
-            let id = select(logits, &self.config.shaping, &history, position, &mut scratch)?;
-            if let Some(reason) = sink.commit(id) {
-                return Ok(reason);
+        loop {
+            match answer.choose(logits, on_progress)? {
+                Choice::Stop(reason) => return Ok(reason),
+                Choice::Feed(_) if (self.cancel)() => return Ok(StopReason::Cancelled),
+                Choice::Feed(id) => self.producer.produce(&[id], Want::Last, logits)?,
             }
-            history.push(id);
-            if index + 1 == budget {
-                break;
-            }
-            if (self.cancel)() {
-                return Ok(StopReason::Cancelled);
-            }
-            self.producer.produce(&[id], Want::Last, logits)?;
         }
-        Ok(StopReason::MaxTokens)
     }
 }

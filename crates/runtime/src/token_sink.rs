@@ -5,10 +5,9 @@ use crate::raw_completion::{Progress, StopReason};
 use foundation::TokenId;
 use tokenizer::{StopMatcher, StreamDecoder, Tokenizer};
 
-pub(crate) struct TokenSink<'a> {
-    tokenizer: &'a Tokenizer,
-    config: &'a GenerationConfig,
-    on_progress: &'a mut dyn FnMut(Progress),
+pub(crate) struct TokenSink {
+    /// Tokens that end the answer; where one is named twice, the first counts.
+    ends: Vec<(TokenId, StopReason)>,
     decoder: StreamDecoder,
     stops: StopMatcher,
     stopped_by_text: bool,
@@ -17,17 +16,15 @@ pub(crate) struct TokenSink<'a> {
     committed: usize,
 }
 
-impl<'a> TokenSink<'a> {
-    pub(crate) fn new(
-        tokenizer: &'a Tokenizer,
-        config: &'a GenerationConfig,
-        on_progress: &'a mut dyn FnMut(Progress),
-    ) -> Self {
+impl TokenSink {
+    pub(crate) fn new(tokenizer: &Tokenizer, config: &GenerationConfig) -> Self {
         let decoder = tokenizer.stream(true);
+        let eos = tokenizer.eos();
+        let reason = |id: TokenId| if eos == Some(id) { StopReason::Eos } else { StopReason::EndOfTurn };
+        let extra = config.extra_stop_tokens.iter().map(|id| (*id, StopReason::StopToken));
+        let own = tokenizer.stop_ids().iter().filter(|_| !config.ignore_eos).map(|id| (*id, reason(*id)));
         Self {
-            tokenizer,
-            config,
-            on_progress,
+            ends: extra.chain(own).collect(),
             decoder: if config.continues_prompt { decoder.continuing() } else { decoder },
             stops: StopMatcher::new(&config.stop_strings),
             stopped_by_text: false,
@@ -37,33 +34,28 @@ impl<'a> TokenSink<'a> {
         }
     }
 
+    /// Tokens taken so far, the stopping one included.
+    pub(crate) fn committed(&self) -> usize {
+        self.committed
+    }
+
     /// Takes the next token; a reason means that it was the last.
-    pub(crate) fn commit(&mut self, id: TokenId) -> Option<StopReason> {
+    pub(crate) fn commit(&mut self, id: TokenId, on_progress: &mut dyn FnMut(Progress)) -> Option<StopReason> {
         let index = self.committed;
         self.committed += 1;
-        if let Some(reason) = self.stop_token(id) {
-            return Some(reason);
+        if let Some((_, reason)) = self.ends.iter().find(|(end, _)| *end == id) {
+            return Some(*reason);
         }
         self.ids.push(id);
         let outcome = self.stops.push(&self.decoder.push(id));
         self.text.push_str(&outcome.text);
         self.stopped_by_text = outcome.stopped;
-        (self.on_progress)(Progress::Token { index, id, delta: outcome.text });
+        on_progress(Progress::Token { index, id, delta: outcome.text });
         outcome.stopped.then_some(StopReason::StopString)
     }
 
-    fn stop_token(&self, id: TokenId) -> Option<StopReason> {
-        if self.config.extra_stop_tokens.contains(&id) {
-            return Some(StopReason::StopToken);
-        }
-        if self.config.ignore_eos || !self.tokenizer.stop_ids().contains(&id) {
-            return None;
-        }
-        Some(if self.tokenizer.eos() == Some(id) { StopReason::Eos } else { StopReason::EndOfTurn })
-    }
-
     /// Releases what was held back; returns the text, its tokens, and how many were committed.
-    pub(crate) fn finish(mut self) -> (String, Vec<TokenId>, usize) {
+    pub(crate) fn finish(mut self, on_progress: &mut dyn FnMut(Progress)) -> (String, Vec<TokenId>, usize) {
         if !self.stopped_by_text {
             let last = self.stops.push(&self.decoder.finish());
             let mut tail = last.text;
@@ -72,7 +64,7 @@ impl<'a> TokenSink<'a> {
             }
             if !tail.is_empty() {
                 self.text.push_str(&tail);
-                (self.on_progress)(Progress::Tail(tail));
+                on_progress(Progress::Tail(tail));
             }
         }
         (self.text, self.ids, self.committed)

@@ -1,0 +1,88 @@
+//! A request on its way: its tokens, its answer so far, and where its events go.
+
+use super::request::{Event, Outlet, RequestId};
+use crate::RuntimeError;
+use crate::answer::{Answer, Choice};
+use crate::raw_completion::{Progress, RawDecodeResult, StopReason};
+use foundation::{LogitValue, TokenId};
+use std::time::{Duration, Instant};
+
+/// A request that is not finished. Nothing in here depends on where, when or beside whom it runs.
+pub(super) struct Job {
+    pub(super) id: RequestId,
+    /// The prompt and what was chosen since.
+    pub(super) tokens: Vec<TokenId>,
+    prompt: usize,
+    /// Most positions it will ever fill.
+    most: usize,
+    answer: Answer,
+    outlet: Outlet,
+    started: Instant,
+    prefilled: Option<Instant>,
+    /// Prompt tokens whose reading was told of.
+    told: usize,
+}
+
+impl Job {
+    /// `budget` tokens are to follow the prompt.
+    pub(super) fn new(id: RequestId, prompt: Vec<TokenId>, budget: usize, answer: Answer, outlet: Outlet) -> Self {
+        let (started, most) = (Instant::now(), prompt.len() + budget - 1);
+        let prompt_tokens = prompt.len();
+        Self { id, tokens: prompt, prompt: prompt_tokens, most, answer, outlet, started, prefilled: None, told: 0 }
+    }
+
+    pub(super) fn most(&self) -> usize {
+        self.most
+    }
+
+    /// Whether it should end, since nobody reads it.
+    pub(super) fn refused(&self) -> Option<StopReason> {
+        self.outlet.refused()
+    }
+
+    /// `fed` tokens are in the cache now.
+    pub(super) fn fed(&mut self, fed: usize) {
+        let done = fed.min(self.prompt);
+        if done > self.told {
+            self.told = done;
+            self.outlet.progress(Progress::Prefill { done, total: self.prompt });
+        }
+    }
+
+    /// Takes the logits after all its tokens; a reason means that the answer is complete.
+    pub(super) fn choose(&mut self, logits: &[LogitValue]) -> Result<Option<StopReason>, RuntimeError> {
+        self.prefilled.get_or_insert_with(Instant::now);
+        let outlet = &mut self.outlet;
+        Ok(match self.answer.choose(logits, &mut |progress| outlet.progress(progress))? {
+            Choice::Stop(reason) => Some(reason),
+            Choice::Feed(id) => {
+                self.tokens.push(id);
+                None
+            }
+        })
+    }
+
+    /// Tells the end, with `fed` tokens in the cache.
+    pub(super) fn finish(self, reason: StopReason, fed: usize) {
+        let Self { mut tokens, prompt, answer, mut outlet, started, prefilled, .. } = self;
+        let (text, ids, new_tokens) = answer.finish(&mut |progress| outlet.progress(progress));
+        tokens.truncate(fed);
+        outlet.last(Event::Finished(Box::new(RawDecodeResult {
+            text,
+            ids,
+            prompt_tokens: prompt,
+            new_tokens,
+            reused_prefix_tokens: 0,
+            prefill: prefilled.map_or_else(|| started.elapsed(), |at| at - started),
+            decode: prefilled.map_or(Duration::ZERO, |at| at.elapsed()),
+            reason,
+            kv_position: fed,
+            kv_backed_token_ids: tokens,
+        })));
+    }
+
+    /// Tells that it is lost.
+    pub(super) fn fail(self, error: RuntimeError) {
+        self.outlet.last(Event::Failed(error));
+    }
+}
