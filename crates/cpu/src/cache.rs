@@ -44,6 +44,20 @@ impl Store {
         }
     }
 
+    fn bytes(&self, at: usize, len: usize) -> &[u8] {
+        match self {
+            Self::F32(v) => bytemuck::cast_slice(&v[at..at + len]),
+            Self::F16(v) => bytemuck::cast_slice(&v[at..at + len]),
+        }
+    }
+
+    fn bytes_mut(&mut self, at: usize, len: usize) -> &mut [u8] {
+        match self {
+            Self::F32(v) => bytemuck::cast_slice_mut(&mut v[at..at + len]),
+            Self::F16(v) => bytemuck::cast_slice_mut(&mut v[at..at + len]),
+        }
+    }
+
     fn read(&self, at: usize, len: usize) -> Stored<'_> {
         match self {
             Self::F32(v) => Stored::F32(&v[at..at + len]),
@@ -103,6 +117,18 @@ impl Cache {
         for (store, dim) in [(&mut self.k, self.spec.k_dim), (&mut self.v, self.spec.v_dim)] {
             store.copy(from * dim, to * dim, places * dim);
         }
+    }
+
+    /// The stored bytes of a block's keys and of its values.
+    pub(crate) fn bytes(&self, block: BlockId) -> [&[u8]; 2] {
+        let (at, places, KvSpec { k_dim, v_dim, .. }) = (self.head(block, 0), KV_BLOCK * self.spec.heads, self.spec);
+        [self.k.bytes(at * k_dim, places * k_dim), self.v.bytes(at * v_dim, places * v_dim)]
+    }
+
+    /// The same, to be filled.
+    pub(crate) fn bytes_mut(&mut self, block: BlockId) -> [&mut [u8]; 2] {
+        let (at, places, KvSpec { k_dim, v_dim, .. }) = (self.head(block, 0), KV_BLOCK * self.spec.heads, self.spec);
+        [self.k.bytes_mut(at * k_dim, places * k_dim), self.v.bytes_mut(at * v_dim, places * v_dim)]
     }
 
     /// The place of a head's first position among all heads of all blocks.

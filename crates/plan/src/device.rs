@@ -226,6 +226,20 @@ pub enum StateCopy {
     },
 }
 
+/// A piece of state that can be moved out of a device and back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StatePiece {
+    /// A block, in every layer with this window.
+    Block {
+        /// Which layers.
+        window: Option<usize>,
+        /// Which block.
+        block: BlockId,
+    },
+    /// Every state that does not grow.
+    Slot(StateSlot),
+}
+
 /// Turns programs into something it can replay; never sees a family.
 pub trait Device {
     /// What it compiles to.
@@ -265,6 +279,17 @@ pub trait Exec {
 
     /// Copies and clears states, in order.
     fn copy_states(&mut self, copies: &[StateCopy]) -> Result<(), ExecError>;
+
+    /// Appends the bytes of a piece of state, exactly as it is stored; false if the device cannot show it.
+    fn save_state(&self, _: StatePiece, _: &mut Vec<u8>) -> bool {
+        false
+    }
+
+    /// Fills a piece of state with bytes that [`Exec::save_state`] gave for one of its kind; false, and nothing that
+    /// counts, if the device cannot or their number is another.
+    fn load_state(&mut self, _: StatePiece, _: &[u8]) -> bool {
+        false
+    }
 }
 
 impl Batch<'_> {

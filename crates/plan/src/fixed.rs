@@ -28,6 +28,16 @@ impl FixedStates {
         }
     }
 
+    /// The bytes of one copy.
+    pub fn bytes(&self, slot: StateSlot) -> &[u8] {
+        bytemuck::cast_slice(&self.values[slot.0 as usize * self.len..][..self.len])
+    }
+
+    /// The bytes of one copy, to be filled.
+    pub fn bytes_mut(&mut self, slot: StateSlot) -> &mut [u8] {
+        bytemuck::cast_slice_mut(&mut self.values[slot.0 as usize * self.len..][..self.len])
+    }
+
     /// Does what the copy says about slots; blocks of cache are no concern of it.
     pub fn copy(&mut self, copy: StateCopy) {
         match copy {

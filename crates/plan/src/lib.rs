@@ -26,13 +26,13 @@ mod step;
 
 pub use blocks::{BlockId, StateSlot, Table};
 pub use budget::{Budget, GroupBudget, windows};
-pub use device::{Batch, Caps, Device, Exec, KvType, KvTypes, Limits, Outputs, SequenceArgs, StateCopy};
+pub use device::{Batch, Caps, Device, Exec, KvType, KvTypes, Limits, Outputs, SequenceArgs, StateCopy, StatePiece};
 pub use error::{ExecError, PlanError};
 pub use fixed::FixedStates;
 pub use fuse::{Fusion, fuse};
 pub use instrument::instrument;
 pub use lower::{Passes, lower, lower_for, lower_with};
-pub use prefix::{ContextKey, Opened, PrefixTree, Prompt, Reuse};
+pub use prefix::{ContextKey, Fingerprint, Opened, PrefixFileError, PrefixTree, Prompt, Restored, Reuse, Saved};
 pub use program::{KV_BLOCK, KvSpec, Program, ProgramId, Rows, SlotSpec, StateSpec, Tap, WeightRole, WeightUse};
 pub use quantise::quantise;
 pub use scripted::{Fault, Script, ScriptedExec};

@@ -49,16 +49,16 @@ fn opened(bytes: &[u8]) -> Result<Vec<f32>, RuntimeError> {
 fn every_type_with_a_kernel_opens_and_decodes() {
     let mut types = Vec::new();
     for golden in quantised() {
-        let found = with_whole(&golden.path(), |path| logits(path)).unwrap_or_else(|e| panic!("{}: {e}", golden.file));
+        let found = with_whole(&golden.path(), logits).unwrap_or_else(|e| panic!("{}: {e}", golden.file));
         assert!(found.iter().all(|x| x.is_finite()), "{}", golden.file);
-        let file = with_whole(&golden.path(), |path| GgufFile::open(path)).expect("opens");
+        let file = with_whole(&golden.path(), GgufFile::open).expect("opens");
         types.extend(file.weights().iter().map(Tensor::dtype));
     }
     // MXFP4 is in gpt-oss' files, BF16 in most others.
     for dtype in DType::MATRICES.into_iter().filter(|t| ![DType::MXFP4, DType::BF16].contains(t)) {
         assert!(types.contains(&dtype), "{dtype} is in no file");
     }
-    with_whole(&golden("gpt_oss_lim7").join("model-mxfp4.gguf"), |path| logits(path)).expect("MXFP4 experts run");
+    with_whole(&golden("gpt_oss_lim7").join("model-mxfp4.gguf"), logits).expect("MXFP4 experts run");
 }
 
 #[test]

@@ -17,8 +17,8 @@ use crate::pool::{Pool, TileMut, Tiles};
 use experts::ExpertScratch;
 use model::RopeScaling;
 use plan::{
-    Batch, Exec, ExecError, KV_BLOCK, Limits, Outputs, PlanError, Program, ProgramId, Rows, Slot, StateCopy, Step, Tap,
-    WeightId, values, windows,
+    Batch, Exec, ExecError, KV_BLOCK, Limits, Outputs, PlanError, Program, ProgramId, Rows, Slot, StateCopy,
+    StatePiece, Step, Tap, WeightId, values, windows,
 };
 use state::State;
 use weights::Weights;
@@ -252,5 +252,21 @@ impl Exec for CpuExec {
             copies.iter().for_each(|copy| state.copy(*copy));
         }
         Ok(())
+    }
+
+    fn save_state(&self, piece: StatePiece, to: &mut Vec<u8>) -> bool {
+        let states = self.programs.iter().flat_map(|p| &p.states);
+        states.flat_map(|state| state.bytes(piece)).for_each(|bytes| to.extend_from_slice(bytes));
+        true
+    }
+
+    fn load_state(&mut self, piece: StatePiece, from: &[u8]) -> bool {
+        let mut rest = from;
+        for to in self.programs.iter_mut().flat_map(|p| &mut p.states).flat_map(|state| state.bytes_mut(piece)) {
+            let Some((own, later)) = rest.split_at_checked(to.len()) else { return false };
+            to.copy_from_slice(own);
+            rest = later;
+        }
+        rest.is_empty()
     }
 }

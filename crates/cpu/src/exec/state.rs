@@ -6,7 +6,7 @@ use crate::cache::Cache;
 use crate::kernels::{conv, delta};
 use crate::runs::{Run, runs};
 use plan::reference::ngram_rows;
-use plan::{Batch, DeltaShape, FixedStates, Limits, Slot, StateCopy, StateSlot, StateSpec, Step};
+use plan::{Batch, DeltaShape, FixedStates, Limits, Slot, StateCopy, StatePiece, StateSlot, StateSpec, Step};
 use std::sync::{Mutex, PoisonError};
 
 /// One state of a program, for all sequences.
@@ -45,6 +45,26 @@ impl State {
         match self {
             Self::Fixed(states) => states.slot(slot),
             Self::Kv(_) => unreachable!("the step was lowered with a fixed state"),
+        }
+    }
+
+    /// What this state holds of a piece.
+    pub(super) fn bytes(&self, piece: StatePiece) -> [&[u8]; 2] {
+        match (self, piece) {
+            (Self::Kv(cache), StatePiece::Block { window, block }) if window == cache.spec.window => cache.bytes(block),
+            (Self::Fixed(states), StatePiece::Slot(slot)) => [states.bytes(slot), &[]],
+            _ => [&[], &[]],
+        }
+    }
+
+    /// The same, to be filled.
+    pub(super) fn bytes_mut(&mut self, piece: StatePiece) -> [&mut [u8]; 2] {
+        match (self, piece) {
+            (Self::Kv(cache), StatePiece::Block { window, block }) if window == cache.spec.window => {
+                cache.bytes_mut(block)
+            }
+            (Self::Fixed(states), StatePiece::Slot(slot)) => [states.bytes_mut(slot), &mut []],
+            _ => [&mut [], &mut []],
         }
     }
 

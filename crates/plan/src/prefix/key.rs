@@ -3,7 +3,7 @@
 /// Everything but the tokens that changes keys, values or recurrent states: adapters with their scale, steering vectors,
 /// attached images, storage types. Equal keys promise equal states for equal tokens.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ContextKey(Vec<u8>);
+pub struct ContextKey(pub(super) Vec<u8>);
 
 impl ContextKey {
     /// A key with one more part, by its content rather than by a name that others may share.

@@ -5,6 +5,8 @@
 //! a snapshot where keys and values can be forgotten, otherwise at one. What is not used for longest goes first when the
 //! tree takes more bytes than it may, or when sequences run out of blocks or copies.
 
+mod disk;
+mod format;
 mod key;
 mod place;
 mod tree;
@@ -14,6 +16,7 @@ use crate::device::Exec;
 use crate::program::ProgramId;
 use crate::sequences::{Feed, Held, SequenceId, Sequences, Want};
 use crate::{BlockId, ExecError, StateSlot};
+pub use disk::{Fingerprint, PrefixFileError, Restored, Saved};
 use foundation::{LogitValue, TokenId};
 pub use key::ContextKey;
 use std::collections::HashMap;

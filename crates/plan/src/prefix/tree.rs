@@ -58,6 +58,18 @@ impl Tree {
         self.nodes.iter().enumerate().filter_map(|(at, node)| Some((at, node.held.as_ref()?)))
     }
 
+    /// The key and the tokens that lead to a node.
+    pub(super) fn path(&self, mut at: usize) -> (ContextKey, Vec<TokenId>) {
+        let mut edges = Vec::new();
+        while let Some(parent) = self.nodes[at].parent {
+            edges.push(self.nodes[at].edge.as_slice());
+            at = parent;
+        }
+        edges.reverse();
+        let key = self.roots.iter().find(|(_, root)| **root == at).map(|(key, _)| key.clone());
+        (key.unwrap_or_default(), edges.concat())
+    }
+
     /// Follows tokens as far as they are known.
     pub(super) fn find(&self, key: &ContextKey, tokens: &[TokenId]) -> Found {
         let Some(&root) = self.roots.get(key) else { return Found::default() };

@@ -12,6 +12,7 @@
 
 mod kept;
 mod reserve;
+mod stored;
 
 use crate::ExecError;
 use crate::blocks::{BlockId, Pieces, StateSlot, Table};
@@ -19,6 +20,7 @@ use crate::device::{Batch, Exec, Outputs, SequenceArgs};
 use crate::program::{KV_BLOCK, ProgramId};
 use foundation::{LogitValue, TokenId};
 use kept::Kept;
+pub(crate) use stored::Stored;
 
 /// A sequence of tokens with its state. The name of a closed sequence never becomes that of another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,5 +1,7 @@
 //! The prefix tree: what it gives back has the bits of a cold run, it reuses all it can, and it takes no more than it may.
 
+mod disk;
+
 use cpu::{CpuDevice, CpuExec};
 use foundation::TokenId;
 use plan::{
