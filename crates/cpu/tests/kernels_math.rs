@@ -174,7 +174,7 @@ proptest! {
                 in_place(&|isa, out| math::mul_sigmoid(isa, out, &y)),
                 in_place(&|isa, out| math::rms_norm(isa, &x, Some(&y), 1e-6, out)),
                 in_place(&|isa, out| math::softcap(isa, out, 30.0)),
-                bits(&[math::max(isa, &x), math::sum(isa, &x), math::sum_of_squares(isa, &x)]),
+                bits(&[math::max(isa, &x), math::sum(isa, &x), math::sum_of_squares(isa, &x), math::dot(isa, &x, &x)]),
             ]
         };
         let expected = all(Isa::SCALAR);

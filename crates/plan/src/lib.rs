@@ -22,6 +22,7 @@ mod scripted;
 mod sequences;
 mod slots;
 mod source;
+mod steering;
 mod step;
 
 pub use blocks::{BlockId, StateSlot, Table};
@@ -39,6 +40,7 @@ pub use scripted::{Fault, Script, ScriptedExec};
 pub use sequences::{Feed, SequenceId, Sequences, Snapshot, Want};
 pub use slots::assign_slots;
 pub use source::{bank, check, rounded, stored, stored_type, values};
+pub use steering::{Edit, Products, Steer, SteerMode};
 pub use step::{
     BankWeights, BlockScore, DeltaShape, Part, Place, Point, RopeId, Select, Slot, StateId, Step, WeightId,
 };

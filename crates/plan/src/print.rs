@@ -143,6 +143,15 @@ impl fmt::Display for Line<'_> {
             Step::Add { into, x } => write!(f, "add        s{} += s{}", into.0, x.0),
             Step::Mark { place, x } => write!(f, "mark       s{} is {:?} of layer {}", x.0, place.point, place.layer),
             Step::Tap { x, to } => write!(f, "tap        s{} = s{}", to.0, x.0),
+            Step::Steer { x, direction, edit } => write!(
+                f,
+                "steer      s{}: {:?} {} along {}, from {}",
+                x.0,
+                edit.mode,
+                edit.strength,
+                self.weight(*direction),
+                edit.threshold
+            ),
             Step::TakeRows { x, to } => write!(f, "take_rows  s{} = wanted rows of s{}", to.0, x.0),
             Step::Linears { x, parts } => {
                 let outs: Vec<_> = parts.iter().map(|p| format!("s{} = {}", p.to.0, self.part(p))).collect();

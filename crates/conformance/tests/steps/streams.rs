@@ -1,7 +1,7 @@
 //! Steps on single rows: gates, scales, and several residual streams.
 
 use super::{Case, EXACT, SEVERAL};
-use plan::Step;
+use plan::{Edit, SteerMode, Step};
 
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
@@ -41,6 +41,16 @@ pub(super) fn cases() -> Vec<Case> {
                 g.step(Step::HeadConcat { a: part, b: both, heads: 1, to });
                 to
             }));
+        }
+        for mode in [SteerMode::Add, SteerMode::Ablate, SteerMode::Clamp { target: 1.5 }, SteerMode::Renorm] {
+            for (streams, threshold) in [(1, 0.0), (3, 0.0), (1, 0.5)] {
+                let name = format!("steer {mode:?} {streams} x {width} from {threshold}");
+                cases.push(Case::of(name, SEVERAL, EXACT, |g| {
+                    let (x, direction) = (g.input(streams * width), g.vector(width));
+                    g.step(Step::Steer { x, direction, edit: Edit { mode, strength: 0.75, threshold } });
+                    x
+                }));
+            }
         }
         cases.push(Case::of(format!("scales {width}"), SEVERAL, EXACT, |g| {
             let (x, weight) = (g.input(width), g.vector(1));

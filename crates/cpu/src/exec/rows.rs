@@ -5,7 +5,7 @@ use crate::isa::Isa;
 use crate::kernels::{hyper, math, rope};
 use model::Activation;
 use plan::reference;
-use plan::{Batch, Slot, Step};
+use plan::{Batch, Edit, Products, Slot, Step};
 
 impl Compiled {
     /// Runs `task(row, values of `to`)` for each row.
@@ -103,10 +103,28 @@ impl Compiled {
             Step::Tap { x, to } => {
                 self.each(engine, *to, batch, |this, row, to| to.copy_from_slice(this.row(*x, row)));
             }
+            Step::Steer { x, direction, edit } => self.each(engine, *x, batch, |this, _, row| {
+                steer(isa, row, this.weight(*direction).vector(), edit);
+            }),
             Step::TakeRows { x, to } => self.each(engine, *to, batch, |this, row, to| {
                 to.copy_from_slice(this.row(*x, batch.wanted[row] as usize));
             }),
             other => unreachable!("{other:?} is no step of single rows"),
+        }
+    }
+}
+
+/// Each part of a row as wide as the direction.
+fn steer(isa: Isa, row: &mut [f32], direction: &[f32], edit: &Edit) {
+    let length = math::sum_of_squares(isa, direction);
+    for x in row.chunks_exact_mut(direction.len()) {
+        let along = math::dot(isa, x, direction);
+        let products = Products { along, row: math::sum_of_squares(isa, x), direction: length };
+        if let Some((factor, scale)) = edit.change(products) {
+            math::add_scaled(isa, x, direction, factor);
+            if scale != 1.0 {
+                math::scale(isa, x, scale);
+            }
         }
     }
 }

@@ -332,6 +332,29 @@ pub fn sum_of_squares(isa: Isa, x: &[f32]) -> f32 {
     isa.run(SumOfSquares(x))
 }
 
+/// `Σ x · y`, in eight fma chains.
+///
+/// # Panics
+/// If the lengths differ.
+pub fn dot(isa: Isa, x: &[f32], y: &[f32]) -> f32 {
+    struct Dot<'a>(&'a [f32], &'a [f32]);
+    impl Kernel for Dot<'_> {
+        type Output = f32;
+        #[inline(always)]
+        fn run<W: Widen>(self, _: W) -> f32 {
+            let mut chains = [0.0_f32; LANES];
+            for (x, y) in self.0.chunks(LANES).zip(self.1.chunks(LANES)) {
+                for ((chain, x), y) in chains.iter_mut().zip(x).zip(y) {
+                    *chain = x.mul_add(*y, *chain);
+                }
+            }
+            fold(chains, |a, b| a + b)
+        }
+    }
+    assert_eq!(x.len(), y.len(), "slices of the same length");
+    isa.run(Dot(x, y))
+}
+
 /// `x = e^(x − max)`; returns the sum. Elements of −∞ become 0, also when `max` is −∞.
 pub fn exp_minus_max(isa: Isa, x: &mut [f32], max: f32) -> f32 {
     let max = if max == f32::NEG_INFINITY { 0.0 } else { max };

@@ -6,7 +6,7 @@ mod stream;
 
 use crate::program::{KvSpec, Program, Rows, SlotSpec, StateSpec, WeightRole, WeightUse};
 use crate::step::{Part, Place, Point, RopeId, Slot, StateId, Step, WeightId};
-use crate::{Caps, PlanError, assign_slots, check, fuse, instrument, quantise};
+use crate::{Caps, PlanError, Steer, assign_slots, check, fuse, instrument, quantise};
 use model::{Ffn, Linear, Mixer, ModelSpec, Norm, Rope, RopeScaling, Source, WeightIndex};
 use std::fmt;
 use weights::DType;
@@ -65,6 +65,8 @@ pub fn lower_for(caps: &Caps, spec: &ModelSpec, index: &WeightIndex) -> Result<P
 /// What is done to a program between lowering and fusion.
 #[derive(Clone, Copy, Default)]
 pub struct Passes<'a> {
+    /// Directions that change the residual stream.
+    pub steering: &'a [Steer],
     /// Which of the marked places get a tap.
     pub tapped: Option<&'a dyn Fn(Place) -> bool>,
     /// The type that [`quantise`] rounds matrices to.
@@ -74,7 +76,8 @@ pub struct Passes<'a> {
 impl fmt::Debug for Passes<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let tapped = self.tapped.is_some();
-        f.debug_struct("Passes").field("tapped", &tapped).field("quantise", &self.quantise).finish()
+        let mut passes = f.debug_struct("Passes");
+        passes.field("steering", &self.steering).field("tapped", &tapped).field("quantise", &self.quantise).finish()
     }
 }
 
@@ -86,7 +89,7 @@ pub fn lower_with(
     passes: &Passes<'_>,
 ) -> Result<Program, PlanError> {
     let mut program = lower(spec, index)?;
-    instrument(&mut program, passes.tapped.unwrap_or(&|_| false));
+    instrument(&mut program, passes.steering, passes.tapped.unwrap_or(&|_| false));
     if let Some(to) = passes.quantise {
         quantise(&mut program, index, to)?;
     }

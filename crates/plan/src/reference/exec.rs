@@ -4,7 +4,7 @@ use super::state::{Head, State};
 use super::{
     Gates, MeanKey, attend, by_largest_key, by_mean_key, choose, conv, delta, embed, gated, head_concat, head_linear,
     head_norm, hyper_add, hyper_mix, linear, mul_sigmoid, ngram_gate, ngram_rows, norm, reads, repeat, rotate, route,
-    silu, visible,
+    silu, steer, visible,
 };
 use crate::budget::{Budget, windows};
 use crate::device::{Batch, Caps, Device, Exec, KvType, Limits, Outputs, SequenceArgs, StateCopy};
@@ -245,6 +245,10 @@ impl Compiled {
             }
             Step::Mark { .. } => {}
             Step::Tap { x, to } => slots.each(*x, *to, |x, to| to.copy_from_slice(x)),
+            Step::Steer { x, direction, edit } => {
+                let direction = self.weight(*direction);
+                slots.rows_mut(*x).for_each(|row| steer(row, direction, edit));
+            }
             Step::TakeRows { x, to } => {
                 let rows = slots.rows(*x);
                 for (row, to) in batch.wanted.iter().zip(slots.rows_mut(*to)) {

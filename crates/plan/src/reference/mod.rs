@@ -18,6 +18,7 @@ mod rope;
 mod route;
 mod select;
 mod state;
+mod steer;
 
 pub use activation::{gated, gelu_erf, gelu_tanh, mul_sigmoid, sigmoid, silu};
 pub use attend::{Keys, attend, visible};
@@ -33,3 +34,4 @@ pub use norm::{head_norm, norm};
 pub use rope::rotate;
 pub use route::{largest, route};
 pub use select::{MeanKey, by_largest_key, by_mean_key, choose, reads};
+pub use steer::steer;

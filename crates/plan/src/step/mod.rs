@@ -2,6 +2,7 @@
 
 mod slots;
 
+use crate::steering::Edit;
 use model::{Activation, HeadOrder, NgramHash, Routing};
 
 /// An activation buffer of `[rows, width]`.
@@ -407,7 +408,7 @@ pub enum Step {
         /// The branch.
         x: Slot,
     },
-    /// A place worth looking at; [`crate::instrument`] turns it into a [`Step::Tap`] or takes it away.
+    /// A place worth looking at; [`crate::instrument`] turns it into what was asked for or takes it away.
     Mark {
         /// Which place.
         place: Place,
@@ -420,6 +421,15 @@ pub enum Step {
         x: Slot,
         /// `[rows, width]`.
         to: Slot,
+    },
+    /// Changes rows along a direction, in place: [`Edit::change`] says how.
+    Steer {
+        /// `[rows, width]`, or several streams of that width side by side, each changed alike.
+        x: Slot,
+        /// `[width]`.
+        direction: WeightId,
+        /// What is done.
+        edit: Edit,
     },
     /// Copies the rows whose outputs are wanted; later steps see only those.
     TakeRows {

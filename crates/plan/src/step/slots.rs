@@ -60,6 +60,7 @@ impl Step {
             }
             Step::HeadNorm { x, .. }
             | Step::Rope { x, .. }
+            | Step::Steer { x, .. }
             | Step::Silu { x }
             | Step::Scale { x, .. }
             | Step::ScaleBy { x, .. }
