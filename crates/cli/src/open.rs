@@ -1,21 +1,29 @@
 //! Flags to the options a model is opened with, and the opening itself.
 
-use crate::arguments::{GenerationFlags, OpenFlags, PlaceFlags};
+use crate::arguments::{CaptureFlags, GenerationFlags, OpenFlags, PlaceFlags};
 use crate::failure::Failure;
 use crate::{output, report};
-use runtime::{Engine, GenerationConfig, LogitProducer, OpenOptions, OpenReport, Recommended, open_logits};
+use runtime::{
+    Engine, GenerationConfig, LogitProducer, OpenOptions, OpenReport, Recommended, SteerFile, open_logits,
+};
 use selection::{Shaping, ShapingOptions, fresh_seed};
 use std::ffi::OsStr;
 
 impl PlaceFlags {
     /// The options of the runtime; the rest as it defaults.
     pub(crate) fn options(&self) -> OpenOptions {
+        let steer = |file: &SteerFile| {
+            let mut file = file.clone();
+            file.edit.threshold = self.steering.steer_threshold;
+            file
+        };
         OpenOptions {
             device: self.device,
             context: self.ctx,
             kv: self.kv,
             memory: self.memory,
             quantize: self.quantize,
+            steer: self.steering.steer.iter().map(steer).collect(),
             ..OpenOptions::default()
         }
     }
@@ -25,6 +33,28 @@ impl OpenFlags {
     /// The options of the runtime.
     pub(crate) fn options(&self) -> OpenOptions {
         OpenOptions { threads: self.speed.threads, prefill_chunk: self.speed.prefill_chunk, ..self.place.options() }
+    }
+}
+
+impl CaptureFlags {
+    /// Fails if a file cannot be written; adds what is captured to the options a model is opened with.
+    pub(crate) fn prepare(&self, options: OpenOptions) -> Result<OpenOptions, Failure> {
+        for capture in &self.capture {
+            capture.check_writable()?;
+        }
+        Ok(OpenOptions { capture: self.capture.iter().map(|c| c.kind).collect(), ..options })
+    }
+
+    /// Writes what was captured and says so.
+    pub(crate) fn write(&self, model: &str, producer: &dyn LogitProducer, quiet: bool) -> Result<(), Failure> {
+        for capture in &self.capture {
+            match capture.write(model, producer)? {
+                0 => output::warn(&format!("nothing was captured, and {} was not written", capture.file.display())),
+                positions if !quiet => output::aside(&format!("captured {capture}, {positions} positions")),
+                _ => {}
+            }
+        }
+        Ok(())
     }
 }
 

@@ -31,6 +31,7 @@ pub(crate) fn opened(report: &OpenReport, options: &OpenOptions) {
     if let Some(to) = options.quantize {
         output::aside(&format!("matrices stored as plain floats were rounded to {to}"));
     }
+    options.steer.iter().for_each(|file| output::aside(&format!("steered by {file}")));
     if !report.unused.is_empty() {
         output::aside(&unused(&report.unused));
     }

@@ -1,17 +1,19 @@
 //! The front door: open a model, chat or complete.
 
+use crate::capture::{CaptureKind, Recorder};
 use crate::checkpoint::{ModelFiles, Recommended};
 use crate::config::GenerationConfig;
 use crate::machine::Machine;
 use crate::producer::LogitProducer;
 use crate::raw_completion::{Generation, Progress, RawDecodeResult, run_raw_completion_chunked};
 use crate::real_forward::RealForwardRunner;
+use crate::steering::{SteerFile, Steering};
 use crate::{RuntimeError, scripted};
 use cpu::CpuDevice;
 use foundation::TokenId;
 use plan::reference::ReferenceDevice;
 use plan::{
-    Budget, Caps, Device, KV_BLOCK, KvType, KvTypes, Limits, Passes, PlanError, Program, WeightRole, lower_with,
+    Budget, Caps, Device, KV_BLOCK, KvType, KvTypes, Limits, Passes, Place, PlanError, Program, WeightRole, lower_with,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -20,7 +22,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokenizer::{ChatRequest, CivilTime, Encode, Message, Tokenizer};
-use weights::DType;
+use weights::{DType, Weights};
 
 /// Which device runs the model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,6 +61,11 @@ pub struct OpenOptions {
     pub memory: Option<u64>,
     /// A type that matrices stored as plain floats are rounded to while they are loaded.
     pub quantize: Option<DType>,
+    /// Directions that change the residual stream, in order.
+    pub steer: Vec<SteerFile>,
+    /// What of the inside is kept for [`LogitProducer::captured`], in memory: a residual stream takes
+    /// layers × hidden × 4 bytes a position.
+    pub capture: Vec<CaptureKind>,
     /// Prompt tokens fed at once.
     pub prefill_chunk: usize,
     /// Keep room for the logits of a whole chunk, not of one row.
@@ -74,6 +81,8 @@ impl Default for OpenOptions {
             kv: KvTypes::both(KvType::F16),
             memory: None,
             quantize: None,
+            steer: Vec::new(),
+            capture: Vec::new(),
             prefill_chunk: 256,
             all_logits: false,
         }
@@ -140,6 +149,14 @@ impl Engine {
         if let Some(to) = options.quantize {
             let reason = "a scripted model has no weights".to_owned();
             return Err(PlanError::CannotQuantise { to: to.name(), reason }.into());
+        }
+        if let Some(SteerFile { file, .. }) = options.steer.first() {
+            let reason = "a scripted model has no residual stream".to_owned();
+            return Err(RuntimeError::Steering { file: file.clone(), reason });
+        }
+        if let Some(kind) = options.capture.first() {
+            let reason = "a scripted model has no inside".to_owned();
+            return Err(RuntimeError::NothingToCapture { what: kind.name(), reason });
         }
         let (producer, tokenizer) = scripted::open(script)?;
         let context = producer.context();
@@ -294,11 +311,21 @@ impl ModelFiles {
             DeviceKind::Cpu => CpuDevice::new(options.threads).caps(),
             DeviceKind::Reference => ReferenceDevice.caps(),
         };
-        Ok(self.lower(&caps, options)?)
+        Ok(self.lower(&caps, options)?.0)
     }
 
-    fn lower(&self, caps: &Caps, options: &OpenOptions) -> Result<Program, PlanError> {
-        lower_with(caps, &self.spec, &self.index, &Passes { quantise: options.quantize, ..Passes::default() })
+    /// The program and the weights it refers to.
+    fn lower(&self, caps: &Caps, options: &OpenOptions) -> Result<(Program, Weights), RuntimeError> {
+        let steering = Steering::load(&options.steer, &self.spec)?;
+        let tapped = |place: Place| options.capture.iter().any(|kind| kind.point() == place.point);
+        let passes = Passes { steering: &steering.steer, tapped: Some(&tapped), quantise: options.quantize };
+        let program = lower_with(caps, &self.spec, &self.index, &passes)?;
+        let found = |kind: &&CaptureKind| program.taps.iter().any(|tap| tap.place.point == kind.point());
+        if let Some(kind) = options.capture.iter().find(|kind| !found(kind)) {
+            let reason = format!("a {} model of this shape has no place for it", self.spec.family);
+            return Err(RuntimeError::NothingToCapture { what: kind.name(), reason });
+        }
+        Ok((program, steering.beside(&self.weights)))
     }
 
     /// Tensors that none of the programs reads, by name with numbers as `*`, and how many there are of each.
@@ -314,13 +341,16 @@ impl ModelFiles {
 
     /// The memory that a context would take on the options' device, exactly; loads nothing.
     pub fn memory(&self, options: &OpenOptions, context: usize) -> Result<Budget, RuntimeError> {
-        let programs = [self.program(options)?];
+        let device = CpuDevice::new(options.threads);
+        let caps = if options.device == DeviceKind::Cpu { device.caps() } else { ReferenceDevice.caps() };
+        let (program, weights) = self.lower(&caps, options)?;
+        let programs = [program];
         let budget = match options.device {
             DeviceKind::Cpu => {
-                CpuDevice::new(options.threads).memory(&programs, &self.weights, &limits(options, context))
+                device.memory(&programs, &weights, &limits(options, context))
             }
             DeviceKind::Reference => {
-                ReferenceDevice.memory(&programs, &self.weights, &limits(&for_reference(options), context))
+                ReferenceDevice.memory(&programs, &weights, &limits(&for_reference(options), context))
             }
         };
         Ok(budget?)
@@ -361,15 +391,17 @@ where
         let (device, found, known) = (caps.device.to_owned(), bad.to_string(), known.join(", "));
         return Err(PlanError::UnsupportedKv { device, found, known }.into());
     }
-    let programs = vec![files.lower(&caps, options)?];
+    let (program, weights) = files.lower(&caps, options)?;
+    let recorder = (!program.taps.is_empty()).then(|| Recorder::new(&program));
+    let programs = vec![program];
     let unused = files.unused(&programs);
     let mut notes = files.spec.notes.clone();
     notes.extend(options.quantize.and_then(|to| kept_as_stored(&programs, to)));
     let available = options.memory.or_else(|| Machine::default().available_memory());
-    let budget = |context| device.memory(&programs, &files.weights, &limits(options, context));
+    let budget = |context| device.memory(&programs, &weights, &limits(options, context));
     let context = choose_context(files.spec.context, options.context, available, &budget)?;
     let budget = budget(context)?;
-    let exec = device.compile(programs, &files.weights, limits(options, context))?;
+    let exec = device.compile(programs, &weights, limits(options, context))?;
     let report = OpenReport {
         budget: Some(budget),
         available,
@@ -380,7 +412,12 @@ where
         notes,
         unused,
     };
-    Ok((Box::new(RealForwardRunner::new(exec, context)), report))
+    let runner = RealForwardRunner::new(exec, context);
+    let runner = match recorder {
+        Some(recorder) => runner.recorded_by(recorder),
+        None => runner,
+    };
+    Ok((Box::new(runner), report))
 }
 
 /// Says which matrices could not be rounded, if there are any.

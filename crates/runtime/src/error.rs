@@ -18,6 +18,38 @@ pub enum RuntimeError {
         /// The system's answer.
         source: std::io::Error,
     },
+    /// A file could not be written.
+    #[error("cannot write {}: {source}; choose another path", .path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// The system's answer.
+        source: std::io::Error,
+    },
+    /// A value that is not understood.
+    #[error("`{found}`: {reason}")]
+    BadValue {
+        /// The value.
+        found: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Directions that do not fit the model.
+    #[error("cannot steer with {}: {reason}", .file.display())]
+    Steering {
+        /// The file of directions.
+        file: PathBuf,
+        /// What is wrong with it, and what to do.
+        reason: String,
+    },
+    /// Something was asked for that the model does not have.
+    #[error("{what} cannot be captured: {reason}; leave it out")]
+    NothingToCapture {
+        /// What was asked for.
+        what: &'static str,
+        /// Why there is none.
+        reason: String,
+    },
     /// A folder with more than one model.
     #[error("{} holds several GGUF models ({found}); name one of the files", .folder.display())]
     SeveralModels {

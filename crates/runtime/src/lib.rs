@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod answer;
+mod capture;
 mod checkpoint;
 mod config;
 mod engine;
@@ -16,8 +17,10 @@ mod raw_completion;
 mod real_forward;
 mod scheduler;
 mod scripted;
+mod steering;
 mod token_sink;
 
+pub use capture::{BUCKETS, Capture, CaptureKind, Captured, bucket};
 pub use checkpoint::{ModelFiles, Recommended};
 pub use config::GenerationConfig;
 pub use engine::{DeviceKind, Engine, OpenOptions, OpenReport, mebibytes, open_logits};
@@ -30,5 +33,7 @@ pub use raw_completion::{
 };
 pub use real_forward::RealForwardRunner;
 pub use scheduler::{Delivery, Event, Request, RequestId, Scheduler, SchedulerOptions, Service, ServiceStatus, Stream};
+pub use plan::{Edit, SteerMode};
 pub use scripted::{VOCAB as SCRIPTED_VOCAB, byte_tokenizer};
+pub use steering::{LayerSet, SteerFile};
 pub use tokenizer::Message;

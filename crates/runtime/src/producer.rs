@@ -1,6 +1,7 @@
 //! The contract between the generation loop and a model.
 
 use crate::ProducerError;
+use crate::capture::Captured;
 use foundation::{LogitValue, TokenId};
 pub use plan::Want;
 
@@ -27,6 +28,11 @@ pub trait LogitProducer {
     /// Forgets everything after the largest restorable position not above `to`, and returns it: cache,
     /// recurrent state and position together.
     fn rewind(&mut self, to: usize) -> usize;
+
+    /// What the places looked at held at the positions in the cache; nothing unless it was asked for at open.
+    fn captured(&self) -> &[Captured] {
+        &[]
+    }
 
     /// Back to the beginning.
     fn reset(&mut self) {

@@ -1,9 +1,10 @@
 //! A real model behind the producer contract: one sequence over any device's compiled program.
 
 use crate::ProducerError;
+use crate::capture::{Captured, Recorder};
 use crate::producer::{LogitProducer, Want, check_feed};
 use foundation::{LogitValue, TokenId};
-use plan::{Exec, Feed, ProgramId, SequenceId, Sequences};
+use plan::{Exec, Feed, Outputs, ProgramId, SequenceId, Sequences};
 
 /// The compiled trunk of a model and one sequence of it.
 #[derive(Debug)]
@@ -13,6 +14,7 @@ pub struct RealForwardRunner<E> {
     fed: Vec<TokenId>,
     context: usize,
     vocab: usize,
+    recorder: Option<Recorder>,
 }
 
 /// The only program of a text model.
@@ -24,7 +26,13 @@ impl<E: Exec> RealForwardRunner<E> {
         let vocab = exec.vocab(TRUNK);
         let mut sequences = Sequences::new(exec);
         let sequence = sequences.open();
-        Self { sequences, sequence, fed: Vec::new(), context, vocab }
+        Self { sequences, sequence, fed: Vec::new(), context, vocab, recorder: None }
+    }
+
+    /// Keeps what the program's taps show.
+    pub(crate) fn recorded_by(mut self, recorder: Recorder) -> Self {
+        self.recorder = Some(recorder);
+        self
     }
 
     /// The device's side.
@@ -53,15 +61,26 @@ impl<E: Exec> LogitProducer for RealForwardRunner<E> {
     fn produce(&mut self, tokens: &[TokenId], want: Want, logits: &mut [LogitValue]) -> Result<(), ProducerError> {
         check_feed(self, tokens, want, logits)?;
         let feed = Feed { sequence: self.sequence, tokens, want };
-        self.sequences.run(TRUNK, &[feed], logits)?;
+        let taps = self.recorder.as_mut().map(Recorder::buffers).unwrap_or_default();
+        self.sequences.run_tapped(TRUNK, &[feed], Outputs { logits, taps })?;
+        if let Some(recorder) = &mut self.recorder {
+            recorder.take(tokens.len());
+        }
         self.fed.extend_from_slice(tokens);
         Ok(())
+    }
+
+    fn captured(&self) -> &[Captured] {
+        self.recorder.as_ref().map(Recorder::captured).unwrap_or_default()
     }
 
     fn rewind(&mut self, to: usize) -> usize {
         match self.sequences.rewind(self.sequence, to) {
             Ok(position) => {
                 self.fed.truncate(position);
+                if let Some(recorder) = &mut self.recorder {
+                    recorder.rewind(position);
+                }
                 position
             }
             Err(error) => unreachable!("the runner's own sequence is open: {error}"),

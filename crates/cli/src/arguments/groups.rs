@@ -1,10 +1,10 @@
 //! Groups of flags that several commands share.
 
-use super::values::{bytes, device, kv, positive, quantize, shaping, stop_text};
+use super::values::{bytes, device, kv, one_of_ours, positive, quantize, shaping, stop_text, threshold};
 use crate::failure::Failure;
 use clap::Args;
 use plan::KvTypes;
-use runtime::DeviceKind;
+use runtime::{Capture, DeviceKind, SteerFile};
 use selection::ShapingOptions;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -73,6 +73,31 @@ pub(crate) struct PlaceFlags {
     /// Positions of the context [default: as trained, or as many as fit]
     #[arg(long, value_name = "N", value_parser = positive)]
     pub(crate) ctx: Option<usize>,
+    #[command(flatten)]
+    pub(crate) steering: SteerFlags,
+}
+
+/// What is done to the residual stream.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct SteerFlags {
+    /// Steer with the directions of a control vector (GGUF or safetensors); may be given several times
+    ///
+    /// alpha is how much, 1 unless given, and 0 changes no bit. mode is add, ablate, clamp, clamp=TARGET or renorm. layers are
+    /// counted from 0, as 4, 3-8 or 0,2,10-12; all that the file has unless given.
+    #[arg(long, value_name = "FILE[:alpha[:mode[:layers]]]", value_parser = one_of_ours::<SteerFile>)]
+    pub(crate) steer: Vec<SteerFile>,
+    /// Leave rows alone whose component along a direction is smaller
+    #[arg(long, value_name = "X", allow_negative_numbers = true, default_value = "0", value_parser = threshold,
+          requires = "steer")]
+    pub(crate) steer_threshold: f32,
+}
+
+/// What of the inside is written to files.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct CaptureFlags {
+    /// Write residual, router or ffn, layer by layer, to a safetensors file with a description in JSON beside it
+    #[arg(long, value_name = "WHAT=FILE", value_parser = one_of_ours::<Capture>)]
+    pub(crate) capture: Vec<Capture>,
 }
 
 /// How a model is computed.

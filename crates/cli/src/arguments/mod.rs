@@ -3,7 +3,9 @@
 mod groups;
 mod values;
 
-pub(crate) use groups::{GenerationFlags, HomeFlag, ModelArgument, OpenFlags, PlaceFlags, StoreFlags, VerboseFlag};
+pub(crate) use groups::{
+    CaptureFlags, GenerationFlags, HomeFlag, ModelArgument, OpenFlags, PlaceFlags, StoreFlags, VerboseFlag,
+};
 pub(crate) use values::{Tokens, positive};
 
 use crate::commands::{

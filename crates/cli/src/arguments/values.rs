@@ -4,6 +4,7 @@ use foundation::TokenId;
 use plan::KvTypes;
 use runtime::{DeviceKind, RuntimeError};
 use selection::{Shaping, ShapingOptions};
+use std::str::FromStr;
 use weights::DType;
 
 /// A whole number of at least 1.
@@ -54,6 +55,20 @@ pub(crate) fn quantize(text: &str) -> Result<DType, String> {
         let known: Vec<_> = known.map(|dtype| dtype.name().to_ascii_lowercase()).collect();
         format!("this version rounds to {}", known.join(" or "))
     })
+}
+
+/// A value that the runtime reads and explains.
+pub(crate) fn one_of_ours<T: FromStr<Err = RuntimeError>>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|error| match error {
+        RuntimeError::BadValue { reason, .. } => reason,
+        other => other.to_string(),
+    })
+}
+
+/// A finite number of at least 0.
+pub(crate) fn threshold(text: &str) -> Result<f32, String> {
+    let number = text.parse().ok().filter(|x: &f32| x.is_finite() && *x >= 0.0);
+    number.ok_or_else(|| "expected a number of at least 0".to_owned())
 }
 
 /// A text that ends an answer.

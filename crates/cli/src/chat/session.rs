@@ -26,8 +26,8 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Talks until the user leaves.
-    pub(crate) fn talk(mut self, home: &Path) -> Result<(), Failure> {
+    /// Talks until the user leaves, and gives the model back.
+    pub(crate) fn talk(mut self, home: &Path) -> Result<Engine, Failure> {
         let mut editor = Editor::new(home)?;
         if !self.show.quiet {
             let context = self.engine.report().context;
@@ -40,7 +40,7 @@ impl Session {
                     output::aside("Ctrl-D or /quit leaves");
                     continue;
                 }
-                Input::End => return Ok(()),
+                Input::End => return Ok(self.engine),
             };
             let outcome = match command::parse(&line) {
                 Line::Empty => continue,
@@ -49,7 +49,7 @@ impl Session {
                     self.answer()
                 }
                 Line::Command(command) => match self.execute(command) {
-                    Ok(ControlFlow::Break(())) => return Ok(()),
+                    Ok(ControlFlow::Break(())) => return Ok(self.engine),
                     Ok(ControlFlow::Continue(())) => Ok(()),
                     Err(failure) => Err(failure),
                 },

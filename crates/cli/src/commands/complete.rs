@@ -1,7 +1,7 @@
 //! `complete`: continue a text as it is.
 
 use super::{print_json, standard_input, text_file};
-use crate::arguments::{GenerationFlags, OpenFlags, StoreFlags, VerboseFlag};
+use crate::arguments::{CaptureFlags, GenerationFlags, OpenFlags, StoreFlags, VerboseFlag};
 use crate::failure::Failure;
 use crate::generate::{Reasoning, Show, generate};
 use crate::{open, report};
@@ -37,6 +37,8 @@ pub(crate) struct Complete {
     #[command(flatten)]
     generation: GenerationFlags,
     #[command(flatten)]
+    capture: CaptureFlags,
+    #[command(flatten)]
     open: OpenFlags,
     #[command(flatten)]
     store: StoreFlags,
@@ -58,8 +60,9 @@ impl Complete {
         if prompt.is_empty() {
             return Err(RuntimeError::EmptyPrompt.into());
         }
+        let options = self.capture.prepare(self.open.options())?;
         let models = self.store.models(self.generation.quiet)?;
-        let mut engine = open::engine(&models.locate(model)?, &self.open.options(), self.verbose.verbose)?;
+        let mut engine = open::engine(&models.locate(model)?, &options, self.verbose.verbose)?;
         let config = self.generation.config(engine.recommended())?;
         let config = GenerationConfig { continues_prompt: true, ..config };
         if self.verbose.verbose {
@@ -69,8 +72,9 @@ impl Complete {
         let (json, quiet) = (self.generation.json, self.generation.quiet);
         let show = Show { stream: !json, reasoning: Reasoning::Plain, quiet };
         let answer = generate(&mut engine, &prompt, &config, show)?;
+        let model = model.to_string_lossy();
+        self.capture.write(&model, engine.producer(), quiet)?;
         if json {
-            let model = model.to_string_lossy();
             print_json(&report::json(&model, engine.report().elapsed, &config, &answer.result))?;
         }
         if !quiet {

@@ -1,6 +1,6 @@
 //! `logits`: what a model computes at every position.
 
-use crate::arguments::{ModelArgument, OpenFlags, StoreFlags, Tokens, VerboseFlag};
+use crate::arguments::{CaptureFlags, ModelArgument, OpenFlags, StoreFlags, Tokens, VerboseFlag};
 use crate::failure::Failure;
 use crate::{open, output};
 use clap::Args;
@@ -25,6 +25,8 @@ pub(crate) struct Logits {
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     #[command(flatten)]
+    capture: CaptureFlags,
+    #[command(flatten)]
     open: OpenFlags,
     #[command(flatten)]
     store: StoreFlags,
@@ -38,14 +40,17 @@ const SHOWN: usize = 5;
 impl Logits {
     pub(crate) fn execute(self) -> Result<(), Failure> {
         let tokens = &self.tokens.0;
-        let model = self.store.models(false)?.locate(self.model.name()?)?;
+        let options = self.capture.prepare(self.open.options())?;
+        let name = self.model.name()?;
+        let model = self.store.models(false)?.locate(name)?;
         let options = OpenOptions {
             context: self.open.place.ctx.or(Some(tokens.len())),
             all_logits: true,
-            ..self.open.options()
+            ..options
         };
         let (mut producer, _) = open::logits(&model, &options, self.verbose.verbose)?;
         let logits = all_logits(&mut *producer, tokens, options.prefill_chunk)?;
+        self.capture.write(&name.to_string_lossy(), &*producer, false)?;
         match &self.out {
             Some(path) => write(path, tokens, &logits, producer.vocab()),
             None => output::write(&best(tokens, &logits, producer.vocab())),

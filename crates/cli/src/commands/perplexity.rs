@@ -93,7 +93,8 @@ impl Perplexity {
         }
         let window = window.unwrap_or(WINDOW);
         // The reference is the model as it is stored.
-        let options = OpenOptions { context: Some(window), all_logits: true, quantize: None, ..self.open.options() };
+        let plain = OpenOptions { quantize: None, steer: Vec::new(), ..self.open.options() };
+        let options = OpenOptions { context: Some(window), all_logits: true, ..plain };
         let (producer, _) = open_logits(models.locate(given)?, &options)?;
         Ok((window, Some(Reference::Model(producer))))
     }

@@ -1,7 +1,7 @@
 //! `run`: chat with a model.
 
 use super::{print_json, standard_input, text_argument};
-use crate::arguments::{GenerationFlags, OpenFlags, StoreFlags, VerboseFlag};
+use crate::arguments::{CaptureFlags, GenerationFlags, OpenFlags, StoreFlags, VerboseFlag};
 use crate::chat::{Conversation, Session};
 use crate::failure::Failure;
 use crate::generate::{Reasoning, Show, generate};
@@ -41,6 +41,8 @@ pub(crate) struct Run {
     #[command(flatten)]
     generation: GenerationFlags,
     #[command(flatten)]
+    capture: CaptureFlags,
+    #[command(flatten)]
     open: OpenFlags,
     #[command(flatten)]
     store: StoreFlags,
@@ -63,6 +65,7 @@ fn is_prose(word: &str) -> bool {
 
 impl Run {
     pub(crate) fn execute(self) -> Result<(), Failure> {
+        let options = self.capture.prepare(self.open.options())?;
         let models = self.store.models(self.generation.quiet)?;
         let (model, input) = self.request(&models)?;
         let found = models.find(&model).map_err(|failure| self.hint(failure))?;
@@ -74,7 +77,7 @@ impl Run {
         if prompt.as_deref().is_some_and(|text| text.trim().is_empty()) {
             return Err(RuntimeError::EmptyPrompt.into());
         }
-        let engine = open::engine(&models.fetch(found)?, &self.open.options(), self.verbose.verbose)?;
+        let engine = open::engine(&models.fetch(found)?, &options, self.verbose.verbose)?;
         if engine.tokenizer().chat_template().is_none() {
             return Err(RuntimeError::NoChatTemplate.into());
         }
@@ -87,7 +90,10 @@ impl Run {
             Some(prompt) => self.answer(engine, &model, &config, prompt),
             None => {
                 let conversation = Conversation::new(self.system.as_deref());
-                Session { engine, model, config, show: self.show(), conversation }.talk(models.store.home())
+                let name = model.clone();
+                let session = Session { engine, model, config, show: self.show(), conversation };
+                let mut engine = session.talk(models.store.home())?;
+                self.capture.write(&name, engine.producer(), self.generation.quiet)
             }
         }
     }
@@ -156,6 +162,7 @@ impl Run {
         conversation.ask(prompt);
         let prompt = engine.chat_tokens(conversation.messages())?;
         let mut answer = generate(&mut engine, &prompt, config, self.show())?;
+        self.capture.write(model, engine.producer(), self.generation.quiet)?;
         if self.generation.json {
             answer.result.text = answer.shown;
             print_json(&report::json(model, engine.report().elapsed, config, &answer.result))?;
