@@ -3,9 +3,7 @@
 use crate::arguments::{CaptureFlags, GenerationFlags, OpenFlags, PlaceFlags};
 use crate::failure::Failure;
 use crate::{output, report};
-use runtime::{
-    Engine, GenerationConfig, LogitProducer, OpenOptions, OpenReport, Recommended, SteerFile, open_logits,
-};
+use runtime::{Engine, GenerationConfig, LogitProducer, OpenOptions, OpenReport, Recommended, SteerFile, open_logits};
 use selection::{Shaping, ShapingOptions, fresh_seed};
 use std::ffi::OsStr;
 

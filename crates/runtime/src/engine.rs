@@ -346,9 +346,7 @@ impl ModelFiles {
         let (program, weights) = self.lower(&caps, options)?;
         let programs = [program];
         let budget = match options.device {
-            DeviceKind::Cpu => {
-                device.memory(&programs, &weights, &limits(options, context))
-            }
+            DeviceKind::Cpu => device.memory(&programs, &weights, &limits(options, context)),
             DeviceKind::Reference => {
                 ReferenceDevice.memory(&programs, &weights, &limits(&for_reference(options), context))
             }

@@ -27,13 +27,13 @@ pub use engine::{DeviceKind, Engine, OpenOptions, OpenReport, mebibytes, open_lo
 pub use error::{ProducerError, RuntimeError};
 pub use machine::Machine;
 pub use perplexity::{Comparison, OnWindow, Perplexity, all_logits, compare, perplexity};
+pub use plan::{Edit, SteerMode};
 pub use producer::{LogitProducer, ScriptedLogitProducer, Want};
 pub use raw_completion::{
     Generation, Progress, RawDecodeResult, StopReason, run_raw_completion, run_raw_completion_chunked,
 };
 pub use real_forward::RealForwardRunner;
 pub use scheduler::{Delivery, Event, Request, RequestId, Scheduler, SchedulerOptions, Service, ServiceStatus, Stream};
-pub use plan::{Edit, SteerMode};
 pub use scripted::{VOCAB as SCRIPTED_VOCAB, byte_tokenizer};
 pub use steering::{LayerSet, SteerFile};
 pub use tokenizer::Message;

@@ -180,14 +180,18 @@ impl SteerFile {
                 return Err(Unfit::Reason(format!("expected tensors direction.N or layer.N, found `{found}`")));
             };
             if all.insert(layer, tensor.to_f32()?).is_some() {
-                return Err(Unfit::Reason(format!("layer {layer} has two directions, direction.{layer} and layer.{layer}")));
+                return Err(Unfit::Reason(format!(
+                    "layer {layer} has two directions, direction.{layer} and layer.{layer}"
+                )));
             }
         }
         let in_file = || all.keys().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         if let Some(layers) = &self.layers {
             if let Some(missing) = layers.iter().find(|layer| !all.contains_key(layer)) {
                 let have = in_file();
-                return Err(Unfit::Reason(format!("layer {missing} was asked for; the file has directions for {have}")));
+                return Err(Unfit::Reason(format!(
+                    "layer {missing} was asked for; the file has directions for {have}"
+                )));
             }
             all.retain(|layer, _| layers.iter().any(|asked| asked == *layer));
         }

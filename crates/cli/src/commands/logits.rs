@@ -43,11 +43,7 @@ impl Logits {
         let options = self.capture.prepare(self.open.options())?;
         let name = self.model.name()?;
         let model = self.store.models(false)?.locate(name)?;
-        let options = OpenOptions {
-            context: self.open.place.ctx.or(Some(tokens.len())),
-            all_logits: true,
-            ..options
-        };
+        let options = OpenOptions { context: self.open.place.ctx.or(Some(tokens.len())), all_logits: true, ..options };
         let (mut producer, _) = open::logits(&model, &options, self.verbose.verbose)?;
         let logits = all_logits(&mut *producer, tokens, options.prefill_chunk)?;
         self.capture.write(&name.to_string_lossy(), &*producer, false)?;

@@ -126,9 +126,8 @@ type Writer<'a> = &'a dyn Fn(&Path) -> Result<(), Unwritten>;
 /// Lets `write` make a file beside `path` and, if it should `stay`, puts it in its place; else takes it away again.
 fn replace(path: &Path, write: Writer<'_>, stay: bool) -> Result<(), RuntimeError> {
     let partial = with_end(path, &format!(".{}.partial", std::process::id()));
-    let done = write(&partial).and_then(|()| {
-        Ok(if stay { std::fs::rename(&partial, path) } else { std::fs::remove_file(&partial) }?)
-    });
+    let done = write(&partial)
+        .and_then(|()| Ok(if stay { std::fs::rename(&partial, path) } else { std::fs::remove_file(&partial) }?));
     done.map_err(|error| {
         // What is there of it, if anything, is of no use.
         let _ = std::fs::remove_file(&partial);

@@ -1,0 +1,6 @@
+//! gpt-oss, steered.
+
+#[macro_use]
+mod steered;
+
+steered!["gpt_oss"];

@@ -1,0 +1,6 @@
+//! Llama and Mixtral, steered.
+
+#[macro_use]
+mod steered;
+
+steered!["llama", "mixtral"];

@@ -1,0 +1,6 @@
+//! Muse Glimmer, steered.
+
+#[macro_use]
+mod steered;
+
+steered!["muse_glimmer"];
