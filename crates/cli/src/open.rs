@@ -37,7 +37,11 @@ impl OpenFlags {
 impl CaptureFlags {
     /// Fails if a file cannot be written; adds what is captured to the options a model is opened with.
     pub(crate) fn prepare(&self, options: OpenOptions) -> Result<OpenOptions, Failure> {
-        for capture in &self.capture {
+        for (at, capture) in self.capture.iter().enumerate() {
+            if self.capture[..at].iter().any(|other| other.file == capture.file) {
+                let file = capture.file.display();
+                return Err(Failure::message(format!("two captures go to {file}; give each a file of its own")));
+            }
             capture.check_writable()?;
         }
         Ok(OpenOptions { capture: self.capture.iter().map(|c| c.kind).collect(), ..options })

@@ -4,6 +4,7 @@
 mod bad_calls;
 mod generation;
 mod golden;
+mod inside;
 mod session;
 mod store;
 mod support;
