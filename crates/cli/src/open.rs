@@ -3,7 +3,9 @@
 use crate::arguments::{CaptureFlags, GenerationFlags, OpenFlags, PlaceFlags};
 use crate::failure::Failure;
 use crate::{output, report};
-use runtime::{Engine, GenerationConfig, LogitProducer, OpenOptions, OpenReport, Recommended, SteerFile, open_logits};
+use runtime::{
+    Engine, GenerationConfig, LogitProducer, OpenOptions, OpenReport, Pace, Recommended, SteerFile, open_logits,
+};
 use selection::{Shaping, ShapingOptions, fresh_seed};
 use std::ffi::OsStr;
 
@@ -110,6 +112,7 @@ impl GenerationFlags {
             shaping,
             max_new_tokens: self.max_new,
             stop_strings: self.stop.clone(),
+            pace: Pace { rate: self.rate, profile: self.power },
             ..GenerationConfig::default()
         })
     }

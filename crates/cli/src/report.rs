@@ -98,6 +98,7 @@ pub(crate) fn json(model: &str, load: Duration, config: &GenerationConfig, resul
             "prefill_tok_s": per_second(computed(result), result.prefill),
             "decode_tok_s": per_second(decoded(result), result.decode),
         },
+        "peak_memory_pressure": result.peak_memory_pressure.map(runtime::MemoryPressure::name),
         "seed": config.shaping.options().seed,
     })
 }

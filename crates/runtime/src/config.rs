@@ -1,5 +1,6 @@
 //! What one generation is asked to do.
 
+use crate::pacing::Pace;
 use foundation::TokenId;
 use selection::Shaping;
 
@@ -16,6 +17,8 @@ pub struct GenerationConfig {
     pub extra_stop_tokens: Vec<TokenId>,
     /// Do not stop at the tokenizer's own stop tokens.
     pub ignore_eos: bool,
+    /// How fast tokens may come; changes none of them. A scheduler does not pace.
+    pub pace: Pace,
     /// The text continues the prompt, so that a space in front of its first word belongs to it.
     pub continues_prompt: bool,
 }
@@ -28,6 +31,7 @@ impl Default for GenerationConfig {
             stop_strings: Vec::new(),
             extra_stop_tokens: Vec::new(),
             ignore_eos: false,
+            pace: Pace::default(),
             continues_prompt: false,
         }
     }

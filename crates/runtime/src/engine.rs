@@ -4,6 +4,7 @@ use crate::capture::{CaptureKind, Recorder};
 use crate::checkpoint::{ModelFiles, Recommended};
 use crate::config::GenerationConfig;
 use crate::machine::Machine;
+use crate::pacing::{LinuxSensors, Pacer, SystemClock};
 use crate::producer::LogitProducer;
 use crate::raw_completion::{Generation, Progress, RawDecodeResult, run_raw_completion_chunked};
 use crate::real_forward::RealForwardRunner;
@@ -13,7 +14,8 @@ use cpu::CpuDevice;
 use foundation::TokenId;
 use plan::reference::ReferenceDevice;
 use plan::{
-    Budget, Caps, Device, KV_BLOCK, KvType, KvTypes, Limits, Passes, Place, PlanError, Program, WeightRole, lower_with,
+    Budget, Caps, Device, Exec, KV_BLOCK, KvType, KvTypes, Limits, Passes, Place, PlanError, Program, WeightRole,
+    lower_with,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -70,6 +72,8 @@ pub struct OpenOptions {
     pub prefill_chunk: usize,
     /// Keep room for the logits of a whole chunk, not of one row.
     pub all_logits: bool,
+    /// Sequences of a whole context each that memory is kept for; see [`crate::open_service`].
+    pub sequences: usize,
 }
 
 impl Default for OpenOptions {
@@ -85,6 +89,7 @@ impl Default for OpenOptions {
             capture: Vec::new(),
             prefill_chunk: 256,
             all_logits: false,
+            sequences: 1,
         }
     }
 }
@@ -137,8 +142,8 @@ impl Engine {
     pub fn open(model: impl AsRef<OsStr>, options: &OpenOptions) -> Result<Self, RuntimeError> {
         let started = Instant::now();
         let model = model.as_ref();
-        let mut engine = match model.to_str().and_then(|m| m.strip_prefix(SCRIPTED)) {
-            Some(script) => Self::open_scripted(Path::new(script), options)?,
+        let mut engine = match scripted_script(model) {
+            Some(script) => Self::open_scripted(script, options)?,
             None => Self::open_files(&PathBuf::from(model), options)?,
         };
         engine.report.elapsed = started.elapsed();
@@ -146,34 +151,11 @@ impl Engine {
     }
 
     fn open_scripted(script: &Path, options: &OpenOptions) -> Result<Self, RuntimeError> {
-        if let Some(to) = options.quantize {
-            let reason = "a scripted model has no weights".to_owned();
-            return Err(PlanError::CannotQuantise { to: to.name(), reason }.into());
-        }
-        if let Some(SteerFile { file, .. }) = options.steer.first() {
-            let reason = "a scripted model has no residual stream".to_owned();
-            return Err(RuntimeError::Steering { file: file.clone(), reason });
-        }
-        if let Some(kind) = options.capture.first() {
-            let reason = "a scripted model has no inside".to_owned();
-            return Err(RuntimeError::NothingToCapture { what: kind.name(), reason });
-        }
-        let (producer, tokenizer) = scripted::open(script)?;
-        let context = producer.context();
-        let report = OpenReport {
-            budget: None,
-            available: None,
-            context,
-            trained_context: context,
-            threads: 1,
-            elapsed: Duration::ZERO,
-            notes: Vec::new(),
-            unused: Vec::new(),
-        };
+        let (exec, context, tokenizer) = scripted::open(script, 1)?;
         Ok(Self {
-            producer,
+            producer: Box::new(RealForwardRunner::new(exec, context)),
             tokenizer: Arc::new(tokenizer),
-            report,
+            report: scripted_report(options, context)?,
             recommended: Recommended::default(),
             prefill_chunk: options.prefill_chunk,
         })
@@ -277,7 +259,17 @@ impl Engine {
             chunk: self.prefill_chunk,
             cancel,
         };
-        run_raw_completion_chunked(generation, prompt, on_progress)
+        let mut pacer = Pacer::new(config.pace, SystemClock::default(), LinuxSensors::default());
+        let mut paced = |progress: Progress| {
+            let token = matches!(progress, Progress::Token { .. });
+            on_progress(progress);
+            if token {
+                pacer.token(cancel);
+            }
+        };
+        let mut result = run_raw_completion_chunked(generation, prompt, &mut paced)?;
+        result.peak_memory_pressure = pacer.peak_memory_pressure();
+        Ok(result)
     }
 }
 
@@ -287,15 +279,46 @@ impl std::fmt::Debug for Engine {
     }
 }
 
+/// The file of a scripted model, if the name is one.
+pub(crate) fn scripted_script(model: &OsStr) -> Option<&Path> {
+    model.to_str().and_then(|m| m.strip_prefix(SCRIPTED)).map(Path::new)
+}
+
+/// What there is to say of a scripted model.
+pub(crate) fn scripted_report(options: &OpenOptions, context: usize) -> Result<OpenReport, RuntimeError> {
+    if let Some(to) = options.quantize {
+        let reason = "a scripted model has no weights".to_owned();
+        return Err(PlanError::CannotQuantise { to: to.name(), reason }.into());
+    }
+    if let Some(SteerFile { file, .. }) = options.steer.first() {
+        let reason = "a scripted model has no residual stream".to_owned();
+        return Err(RuntimeError::Steering { file: file.clone(), reason });
+    }
+    if let Some(kind) = options.capture.first() {
+        let reason = "a scripted model has no inside".to_owned();
+        return Err(RuntimeError::NothingToCapture { what: kind.name(), reason });
+    }
+    Ok(OpenReport {
+        budget: None,
+        available: None,
+        context,
+        trained_context: context,
+        threads: 1,
+        elapsed: Duration::ZERO,
+        notes: Vec::new(),
+        unused: Vec::new(),
+    })
+}
+
 type Opened = (Box<dyn LogitProducer + Send>, OpenReport);
 
 /// Opens a model for its logits alone; it needs no tokenizer.
 pub fn open_logits(model: impl AsRef<OsStr>, options: &OpenOptions) -> Result<Opened, RuntimeError> {
     let started = Instant::now();
     let model = model.as_ref();
-    let (producer, mut report) = match model.to_str().and_then(|m| m.strip_prefix(SCRIPTED)) {
+    let (producer, mut report) = match scripted_script(model) {
         Some(script) => {
-            let Engine { producer, report, .. } = Engine::open_scripted(Path::new(script), options)?;
+            let Engine { producer, report, .. } = Engine::open_scripted(script, options)?;
             (producer, report)
         }
         None => open_producer(&ModelFiles::open(Path::new(model))?, options)?,
@@ -357,13 +380,57 @@ impl ModelFiles {
 
 /// Compiles the model for its device within the memory there is.
 pub(crate) fn open_producer(files: &ModelFiles, options: &OpenOptions) -> Result<Opened, RuntimeError> {
+    with_exec(files, options, AsProducer)
+}
+
+/// What to make of a compiled model, whatever its device.
+pub(crate) trait UseExec {
+    /// The thing made.
+    type Output;
+
+    /// Makes it of a model for sequences of up to `context` positions.
+    fn with<E: Exec + Send + 'static>(self, exec: E, recorder: Option<Recorder>, context: usize) -> Self::Output;
+}
+
+struct AsProducer;
+
+impl UseExec for AsProducer {
+    type Output = Box<dyn LogitProducer + Send>;
+
+    fn with<E: Exec + Send + 'static>(self, exec: E, recorder: Option<Recorder>, context: usize) -> Self::Output {
+        let runner = RealForwardRunner::new(exec, context);
+        Box::new(match recorder {
+            Some(recorder) => runner.recorded_by(recorder),
+            None => runner,
+        })
+    }
+}
+
+/// Compiles the model for its device and hands it over.
+pub(crate) fn with_exec<U: UseExec>(
+    files: &ModelFiles,
+    options: &OpenOptions,
+    user: U,
+) -> Result<(U::Output, OpenReport), RuntimeError> {
     match options.device {
         DeviceKind::Cpu => {
             let device = CpuDevice::new(options.threads);
-            compile(&device, files, options, device.threads())
+            let Compiled { exec, recorder, report } = compile(&device, files, options, device.threads())?;
+            Ok((user.with(exec, recorder, report.context), report))
         }
-        DeviceKind::Reference => compile(&ReferenceDevice, files, &for_reference(options), 1),
+        DeviceKind::Reference => {
+            let Compiled { exec, recorder, report } = compile(&ReferenceDevice, files, &for_reference(options), 1)?;
+            Ok((user.with(exec, recorder, report.context), report))
+        }
     }
+}
+
+/// A compiled model.
+struct Compiled<E> {
+    exec: E,
+    /// Where something is captured.
+    recorder: Option<Recorder>,
+    report: OpenReport,
 }
 
 /// The reference device keeps its cache in f32 whatever was asked for.
@@ -371,18 +438,23 @@ fn for_reference(options: &OpenOptions) -> OpenOptions {
     OpenOptions { kv: KvTypes::both(KvType::F32), ..options.clone() }
 }
 
-/// What a program must be able to do at once for one sequence of `context` positions.
+/// What a program must be able to do at once for the options' sequences of `context` positions each.
 fn limits(options: &OpenOptions, context: usize) -> Limits {
-    let rows = options.prefill_chunk.clamp(1, context.max(1));
-    let wanted = if options.all_logits { rows } else { 1 };
-    Limits { wanted, ..Limits::for_context(context, rows, options.kv) }
+    let sequences = options.sequences.max(1);
+    // Beside the share of prompts, every other sequence may add a row.
+    let rows = options.prefill_chunk.clamp(1, context.max(1)) + sequences - 1;
+    let wanted = if options.all_logits { rows } else { sequences };
+    let one = Limits::for_context(context, rows, options.kv);
+    let blocks = one.blocks.saturating_mul(sequences);
+    Limits { wanted, sequences, blocks, state_slots: one.state_slots.saturating_mul(sequences), ..one }
 }
 
-fn compile<D>(device: &D, files: &ModelFiles, options: &OpenOptions, threads: usize) -> Result<Opened, RuntimeError>
-where
-    D: Device,
-    D::Exec: Send + 'static,
-{
+fn compile<D: Device>(
+    device: &D,
+    files: &ModelFiles,
+    options: &OpenOptions,
+    threads: usize,
+) -> Result<Compiled<D::Exec>, RuntimeError> {
     let caps = device.caps();
     if let Some(bad) = [options.kv.k, options.kv.v].into_iter().find(|t| !caps.kv.contains(t)) {
         let known: Vec<_> = caps.kv.iter().map(ToString::to_string).collect();
@@ -397,7 +469,7 @@ where
     notes.extend(options.quantize.and_then(|to| kept_as_stored(&programs, to)));
     let available = options.memory.or_else(|| Machine::default().available_memory());
     let budget = |context| device.memory(&programs, &weights, &limits(options, context));
-    let context = choose_context(files.spec.context, options.context, available, &budget)?;
+    let context = choose_context(files.spec.context, options, available, &budget)?;
     let budget = budget(context)?;
     let exec = device.compile(programs, &weights, limits(options, context))?;
     let report = OpenReport {
@@ -410,12 +482,7 @@ where
         notes,
         unused,
     };
-    let runner = RealForwardRunner::new(exec, context);
-    let runner = match recorder {
-        Some(recorder) => runner.recorded_by(recorder),
-        None => runner,
-    };
-    Ok((Box::new(runner), report))
+    Ok(Compiled { exec, recorder, report })
 }
 
 /// Says which matrices could not be rounded, if there are any.
@@ -433,10 +500,11 @@ fn kept_as_stored(programs: &[Program], to: DType) -> Option<String> {
 /// The context asked for if it fits, else the trained one or as much of it as fits.
 fn choose_context(
     trained: usize,
-    asked: Option<usize>,
+    options: &OpenOptions,
     available: Option<u64>,
     budget: &dyn Fn(usize) -> Result<Budget, PlanError>,
 ) -> Result<usize, RuntimeError> {
+    let (asked, sequences) = (options.context, options.sequences.max(1));
     if let Some(0) = asked {
         return Err(RuntimeError::Context { asked: 0, reason: "it must hold at least one token".to_owned() });
     }
@@ -450,7 +518,8 @@ fn choose_context(
     if full.total() <= available {
         return Ok(wanted);
     }
-    let fits = full.largest_context(available) as usize;
+    // A whole number of blocks for each sequence.
+    let fits = full.largest_context(available) as usize / KV_BLOCK / sequences * KV_BLOCK;
     if asked.is_none() && fits >= KV_BLOCK {
         return Ok(fits);
     }
@@ -458,7 +527,7 @@ fn choose_context(
         needed: mebibytes(full.total()),
         available: mebibytes(available),
         arithmetic: format!(
-            "weights {} + cache of {wanted} positions × {} B = {} + activations {}; a context of {fits} would fit",
+            "weights {} + cache of {sequences} × {wanted} positions × {} B = {} + activations {}; a context of {fits} would fit",
             mebibytes(full.weights),
             full.per_position,
             mebibytes(full.states),

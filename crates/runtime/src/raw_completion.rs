@@ -2,6 +2,7 @@
 
 use crate::answer::{Answer, Choice, admit};
 use crate::config::GenerationConfig;
+use crate::pacing::MemoryPressure;
 use crate::producer::{LogitProducer, Want};
 use crate::{ProducerError, RuntimeError};
 use foundation::{LogitValue, TokenId};
@@ -88,6 +89,8 @@ pub struct RawDecodeResult {
     pub kv_position: usize,
     /// The tokens really in the cache; the last chosen one normally is not.
     pub kv_backed_token_ids: Vec<TokenId>,
+    /// The worst memory pressure seen on the way; `None` where the system does not say, or nobody looked.
+    pub peak_memory_pressure: Option<MemoryPressure>,
 }
 
 /// Generates after feeding the prompt token by token.
@@ -153,6 +156,7 @@ impl Generation<'_> {
             reason,
             kv_position: self.producer.position(),
             kv_backed_token_ids: self.producer.fed().to_vec(),
+            peak_memory_pressure: None,
         })
     }
 

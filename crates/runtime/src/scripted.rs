@@ -1,15 +1,13 @@
 //! `scripted:FILE` models: prepared answers over a byte vocabulary, behind the same loop as a real model.
 //!
 //! The file is JSON: `{"text": "…"}` or `{"ids": […]}` for the answer, and optionally `"step_ms"` (time each
-//! answered token takes), `"repeat"` (start again when the answer is used up), `"context"` and `"faults"`
+//! run that answers takes), `"repeat"` (start again when the answer is used up), `"context"` and `"faults"`
 //! (`[{"run": n, "what": "…"}]`). Ids 0–255 are bytes; 256 `<bos>`, 257 `<eos>`, 258 `<|im_start|>`,
 //! 259 `<|im_end|>`, 260 `<think>`, 261 `</think>`, 262 `<tool_call>`, 263 `</tool_call>`.
 
-use crate::producer::{LogitProducer, Want};
-use crate::real_forward::RealForwardRunner;
-use crate::{ProducerError, RuntimeError};
-use foundation::{LogitValue, TokenId};
-use plan::{Fault, KV_BLOCK, Script, ScriptedExec};
+use crate::RuntimeError;
+use foundation::TokenId;
+use plan::{Batch, Exec, ExecError, Fault, KV_BLOCK, Limits, Outputs, ProgramId, Script, ScriptedExec, StateCopy, Tap};
 use serde_json::Value;
 use std::path::Path;
 use std::time::Duration;
@@ -51,8 +49,8 @@ fn byte_piece(byte: u8) -> String {
     c.map(String::from).unwrap_or_default()
 }
 
-/// A scripted model and its vocabulary, from a file.
-pub(crate) fn open(path: &Path) -> Result<(Box<dyn LogitProducer + Send>, Tokenizer), RuntimeError> {
+/// A scripted model for some sequences of a context, the context, and the vocabulary, from a file.
+pub(crate) fn open(path: &Path, sequences: usize) -> Result<(Paced, usize, Tokenizer), RuntimeError> {
     let bad = |reason: String| RuntimeError::Script { path: path.to_owned(), reason };
     let text = std::fs::read(path).map_err(|source| RuntimeError::Read { path: path.to_owned(), source })?;
     let json: Value = serde_json::from_slice(&text).map_err(|e| bad(format!("expected JSON: {e}")))?;
@@ -79,40 +77,47 @@ pub(crate) fn open(path: &Path) -> Result<(Box<dyn LogitProducer + Send>, Tokeni
         script.faults.push(Fault { run, what });
     }
     let step = Duration::from_millis(json["step_ms"].as_u64().unwrap_or(0));
-    let runner = RealForwardRunner::new(ScriptedExec::new(script, context.div_ceil(KV_BLOCK)), context);
-    Ok((Box::new(Paced { runner, step }), byte_tokenizer()?))
+    let blocks = context.div_ceil(KV_BLOCK).saturating_mul(sequences.max(1));
+    Ok((Paced { exec: ScriptedExec::new(script, blocks), step }, context, byte_tokenizer()?))
 }
 
-/// Takes a fixed real time for each answered token.
-struct Paced {
-    runner: RealForwardRunner<ScriptedExec>,
+/// Takes a fixed real time for each run that answers.
+#[derive(Debug)]
+pub(crate) struct Paced {
+    exec: ScriptedExec,
     step: Duration,
 }
 
-impl LogitProducer for Paced {
-    fn vocab(&self) -> usize {
-        self.runner.vocab()
+impl Exec for Paced {
+    fn limits(&self) -> &Limits {
+        self.exec.limits()
     }
 
-    fn position(&self) -> usize {
-        self.runner.position()
+    fn windows(&self) -> &[Option<usize>] {
+        self.exec.windows()
     }
 
-    fn context(&self) -> usize {
-        self.runner.context()
+    fn has_fixed_states(&self) -> bool {
+        self.exec.has_fixed_states()
     }
 
-    fn fed(&self) -> &[TokenId] {
-        self.runner.fed()
+    fn vocab(&self, program: ProgramId) -> usize {
+        self.exec.vocab(program)
     }
 
-    fn produce(&mut self, tokens: &[TokenId], want: Want, logits: &mut [LogitValue]) -> Result<(), ProducerError> {
-        self.runner.produce(tokens, want, logits)?;
-        std::thread::sleep(self.step * want.rows(tokens.len()) as u32);
+    fn taps(&self, program: ProgramId) -> &[Tap] {
+        self.exec.taps(program)
+    }
+
+    fn run(&mut self, program: ProgramId, batch: &Batch<'_>, outputs: &mut Outputs<'_>) -> Result<(), ExecError> {
+        self.exec.run(program, batch, outputs)?;
+        if !batch.wanted.is_empty() {
+            std::thread::sleep(self.step);
+        }
         Ok(())
     }
 
-    fn rewind(&mut self, to: usize) -> usize {
-        self.runner.rewind(to)
+    fn copy_states(&mut self, copies: &[StateCopy]) -> Result<(), ExecError> {
+        self.exec.copy_states(copies)
     }
 }

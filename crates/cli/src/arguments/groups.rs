@@ -1,10 +1,10 @@
 //! Groups of flags that several commands share.
 
-use super::values::{bytes, device, kv, one_of_ours, positive, quantize, shaping, stop_text, threshold};
+use super::values::{bytes, device, kv, one_of_ours, positive, quantize, rate, shaping, stop_text, threshold};
 use crate::failure::Failure;
 use clap::Args;
 use plan::KvTypes;
-use runtime::{Capture, DeviceKind, SteerFile};
+use runtime::{Capture, DeviceKind, PowerProfile, SteerFile};
 use selection::ShapingOptions;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -162,6 +162,12 @@ pub(crate) struct GenerationFlags {
     /// End the answer before this text; may be given several times
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true, value_parser = stop_text)]
     pub(crate) stop: Vec<String>,
+    /// Most tokens a second; changes no token [default: as fast as it goes]
+    #[arg(long, value_name = "TOK/S", allow_negative_numbers = true, value_parser = rate)]
+    pub(crate) rate: Option<f64>,
+    /// performance, balanced (slower when the machine is hot or short of memory) or efficiency (at reading speed)
+    #[arg(long, value_name = "PROFILE", default_value = "performance")]
+    pub(crate) power: PowerProfile,
     /// No progress and no statistics
     #[arg(long)]
     pub(crate) quiet: bool,

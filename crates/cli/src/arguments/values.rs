@@ -15,6 +15,12 @@ pub(crate) fn positive(text: &str) -> Result<usize, String> {
     }
 }
 
+/// A rate above zero.
+pub(crate) fn rate(text: &str) -> Result<f64, String> {
+    let rate = text.parse::<f64>().ok().filter(|rate| rate.is_finite() && *rate > 0.0);
+    rate.ok_or_else(|| "expected a number of tokens a second above 0".to_owned())
+}
+
 /// A number of bytes, with a unit or without: `4GiB`, `512MiB`, `1.5GB`, `1000000`.
 pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     const UNITS: [(&str, f64); 9] = [

@@ -1,6 +1,7 @@
 //! `bench`: speed of prefill and decode, beside the memory bandwidth measured in the same run.
 
 mod bandwidth;
+mod batch;
 mod spread;
 
 use super::print_json;
@@ -38,6 +39,9 @@ pub(crate) struct Bench {
     /// Tokens already in the context when decoding begins
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "0,2048")]
     depth: Vec<usize>,
+    /// Instead: decode this many sequences at once through the scheduler; all their tokens a second
+    #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = positive)]
+    sequences: Vec<usize>,
     /// Repetitions that count
     #[arg(long, value_name = "N", default_value = "3", value_parser = positive)]
     reps: usize,
@@ -81,6 +85,11 @@ impl Bench {
         let context = self.place.ctx.or(Some((deepest + self.tg).max(longest)));
         let (threads, prefill_chunk) = (self.threads, self.prefill_chunk);
         let options = OpenOptions { context, threads, prefill_chunk, ..self.place.options() };
+        if !self.sequences.is_empty() {
+            let options = OpenOptions { context: self.place.ctx, ..options };
+            let rates = batch::measure(&model, &options, &self.sequences, (self.tg, self.reps, self.json))?;
+            return self.print_batches(&rates);
+        }
         let (producer, opened) = open::logits(&model, &options, self.verbose.verbose)?;
         let mut runner = Runner { logits: vec![0.0; producer.vocab()], producer, chunk: self.prefill_chunk };
         let first = runner.prompt(1)?;
@@ -120,6 +129,22 @@ impl Bench {
         match self.json {
             true => print_json(&outcome.json()),
             false => output::write(&outcome.text()),
+        }
+    }
+
+    fn print_batches(&self, rates: &[(usize, Spread)]) -> Result<(), Failure> {
+        if self.json {
+            let name = |count: &usize| format!("tg{}x{count}", self.tg);
+            let medians: Map<_, _> = rates.iter().map(|(n, rate)| (name(n), json!(rate.median))).collect();
+            let spread: Map<_, _> = rates.iter().map(|(n, rate)| (name(n), json!([rate.least, rate.most]))).collect();
+            print_json(&json!({ "aggregate_tok_s": medians, "spread": spread }))
+        } else {
+            let line = |(n, rate): &(usize, Spread)| {
+                let one = rate.median / *n as f64;
+                let Spread { median, least, most } = rate;
+                format!("{n:>3} sequences {median:>9.2} tok/s ({least:.2} to {most:.2}), {one:.2} each\n")
+            };
+            output::write(&rates.iter().map(line).collect::<String>())
         }
     }
 }

@@ -1,0 +1,81 @@
+//! Opens a model for many requests at once.
+
+use crate::capture::Recorder;
+use crate::checkpoint::ModelFiles;
+use crate::engine::{OpenOptions, OpenReport, UseExec, scripted_report, scripted_script, with_exec};
+use crate::scheduler::{Scheduler, SchedulerOptions, Service};
+use crate::{RuntimeError, scripted};
+use plan::Exec;
+use std::ffi::OsStr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+use tokenizer::Tokenizer;
+
+/// A model that answers many requests at once.
+#[derive(Debug)]
+pub struct Served {
+    /// Takes requests.
+    pub service: Service,
+    /// The model's vocabulary.
+    pub tokenizer: Arc<Tokenizer>,
+    /// What was decided when the model was opened.
+    pub report: OpenReport,
+}
+
+/// Events a reader may leave unread before the request is ended.
+const UNREAD: usize = 4096;
+
+/// Requests that may wait for each one that runs.
+const WAITING: usize = 64;
+
+/// Opens a model for [`OpenOptions::sequences`] at once; [`OpenOptions::prefill_chunk`] is the share of prompts in a step.
+///
+/// # Errors
+/// As [`crate::Engine::open`].
+pub fn open_service(model: impl AsRef<OsStr>, options: &OpenOptions) -> Result<Served, RuntimeError> {
+    let started = Instant::now();
+    let model = model.as_ref();
+    if let Some(kind) = options.capture.first() {
+        let reason = "a capture follows one sequence; open the model for one".to_owned();
+        return Err(RuntimeError::NothingToCapture { what: kind.name(), reason });
+    }
+    let serve = |tokenizer: &Arc<Tokenizer>| AsService { tokenizer: Arc::clone(tokenizer), options: options.clone() };
+    let (service, tokenizer, mut report) = match scripted_script(model) {
+        Some(script) => {
+            let (exec, context, tokenizer) = scripted::open(script, options.sequences)?;
+            let tokenizer = Arc::new(tokenizer);
+            let report = scripted_report(options, context)?;
+            (serve(&tokenizer).with(exec, None, context), tokenizer, report)
+        }
+        None => {
+            let files = ModelFiles::open(Path::new(model))?;
+            let tokenizer = files.tokenizer()?;
+            let (service, report) = with_exec(&files, options, serve(&tokenizer))?;
+            (service, tokenizer, report)
+        }
+    };
+    let service = service?;
+    report.elapsed = started.elapsed();
+    Ok(Served { service, tokenizer, report })
+}
+
+struct AsService {
+    tokenizer: Arc<Tokenizer>,
+    options: OpenOptions,
+}
+
+impl UseExec for AsService {
+    type Output = Result<Service, RuntimeError>;
+
+    fn with<E: Exec + Send + 'static>(self, exec: E, _: Option<Recorder>, context: usize) -> Self::Output {
+        let (tokenizer, model) = (self.tokenizer.vocab_size(), exec.vocab(plan::ProgramId(0)));
+        if tokenizer > model {
+            return Err(RuntimeError::VocabularyMismatch { tokenizer, model });
+        }
+        let running = self.options.sequences.max(1);
+        let prefill_share = self.options.prefill_chunk;
+        let options = SchedulerOptions { context, running, prefill_share, waiting: WAITING * running };
+        Ok(Service::start(Scheduler::new(exec, self.tokenizer, options), UNREAD))
+    }
+}
