@@ -1,6 +1,7 @@
-//! Developer commands: `cargo xtask verify-real`, `cargo xtask take-apart`.
+//! Developer commands: `cargo xtask verify-real`, `cargo xtask take-apart`, `cargo xtask kv-types`.
 #![forbid(unsafe_code)]
 
+mod kv_types;
 mod verify_real;
 
 fn main() -> anyhow::Result<()> {
@@ -9,10 +10,13 @@ fn main() -> anyhow::Result<()> {
         ["verify-real"] => verify_real::run(None),
         ["verify-real", model] => verify_real::run(Some(model)),
         ["take-apart", gguf] => take_apart(gguf),
+        ["kv-types"] => kv_types::run("smollm2"),
+        ["kv-types", model] => kv_types::run(model),
         _ => {
             eprintln!(
                 "usage: cargo xtask verify-real [MODEL]   check real models against recorded llama.cpp runs\n\
-                 usage: cargo xtask take-apart GGUF       write a golden GGUF file as what it adds to its safetensors"
+                 usage: cargo xtask take-apart GGUF       write a golden GGUF file as what it adds to its safetensors\n\
+                 usage: cargo xtask kv-types [MODEL]      measure every type of cached keys and values"
             );
             std::process::exit(2)
         }

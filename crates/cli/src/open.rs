@@ -20,7 +20,7 @@ impl PlaceFlags {
         OpenOptions {
             device: self.device,
             context: self.ctx,
-            kv: self.kv,
+            kv: self.kv.clone(),
             memory: self.memory,
             quantize: self.quantize,
             steer: self.steering.steer.iter().map(steer).collect(),

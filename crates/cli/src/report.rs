@@ -1,7 +1,7 @@
 //! Statistics and decisions, for people on standard error and for machines as JSON.
 
 use crate::output;
-use runtime::{GenerationConfig, OpenOptions, OpenReport, RawDecodeResult, mebibytes};
+use runtime::{GenerationConfig, KvChoice, OpenOptions, OpenReport, RawDecodeResult, mebibytes};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -17,6 +17,11 @@ pub(crate) fn opened(report: &OpenReport, options: &OpenOptions) {
         options.prefill_chunk,
         report.elapsed.as_secs_f64()
     ));
+    if let (Some(kv), KvChoice::Plan(_)) = (&report.kv, &options.kv)
+        && kv.divergence.is_some()
+    {
+        output::aside(&kv.to_string());
+    }
     if let Some(budget) = &report.budget {
         let available = report.available.map_or(String::new(), |bytes| format!(" of {} available", mebibytes(bytes)));
         output::aside(&format!(
@@ -42,6 +47,13 @@ pub(crate) fn unused(unused: &[(String, usize)]) -> String {
     let count: usize = unused.iter().map(|(_, count)| count).sum();
     let names: Vec<_> = unused.iter().map(|(name, count)| format!("{name} ({count})")).collect();
     format!("{count} tensors that this model does not read: {}", names.join(", "))
+}
+
+/// The cache's types where they were chosen by measure, whether or not more is to be said.
+pub(crate) fn chosen_kv(report: &OpenReport, options: &OpenOptions) {
+    if let (Some(kv), KvChoice::Auto(_)) = (&report.kv, &options.kv) {
+        output::aside(&kv.to_string());
+    }
 }
 
 /// How tokens will be chosen.

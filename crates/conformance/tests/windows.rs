@@ -247,6 +247,10 @@ impl Exec for Swapped {
     fn copy_states(&mut self, copies: &[StateCopy]) -> Result<(), ExecError> {
         self.exec.copy_states(copies)
     }
+
+    fn keep_kv(&mut self, kv: &plan::KvPlan) -> Result<(), plan::PlanError> {
+        self.exec.keep_kv(kv)
+    }
 }
 
 /// The comparison above would notice a table that names the wrong block, in either kind of layer.

@@ -73,6 +73,7 @@ impl<'a> Attend<'a> {
             return self.decode(pool, &runs, q, to);
         }
         let (width, q_width) = (self.heads * dim, self.heads * k_dim);
+        let head_of = |row: usize, head: usize| &q[row * q_width + head * group * k_dim..][..group * k_dim];
         for run in runs {
             let rows = &mut to[run.rows.start * width..run.rows.end * width];
             let blocks = run.sequence.blocks(self.cache.spec.window);
@@ -82,8 +83,13 @@ impl<'a> Attend<'a> {
                 let first = run.rows.start + tile.first_row();
                 let rows = first..first + tile.rows();
                 let all = self.visible(rows.start).start..self.visible(rows.end - 1).end;
-                with_scratch(group * (KEYS + dim + 2) + 2 * rows.len() * group, |scratch| {
-                    let (weights, rest) = scratch.split_at_mut(group * KEYS);
+                let rotated = self.cache.key_rotation().map_or(0, |_| rows.len() * group * k_dim);
+                let states = 2 * rows.len() * group;
+                with_scratch(group * (KEYS + dim + 2) + states + rotated + self.cache.scratch(), |scratch| {
+                    let (expanded, rest) = scratch.split_at_mut(self.cache.scratch());
+                    let (turned, rest) = rest.split_at_mut(rotated);
+                    self.turn_queries(rows.clone().map(|row| head_of(row, head)), turned);
+                    let (weights, rest) = rest.split_at_mut(group * KEYS);
                     let (output, rest) = rest.split_at_mut(group * dim);
                     let (extents, states) = rest.split_at_mut(2 * group);
                     let extents: &mut [Extent] = bytemuck::cast_slice_mut(extents);
@@ -91,12 +97,16 @@ impl<'a> Attend<'a> {
                     states.fill(Extent::default());
                     let (first_block, end) = (all.start / KV_BLOCK, all.end.div_ceil(KV_BLOCK));
                     for (index, block) in (first_block..).zip(&blocks[first_block..end]) {
-                        let block = self.cache.block(*block, head);
+                        let block = self.cache.block(*block, head, self.isa, expanded);
                         for row in rows.clone() {
                             let Some(places) = self.places(row, head, index) else {
                                 continue;
                             };
-                            let q = (&q[row * q_width + head * group * k_dim..][..group * k_dim], self.scale);
+                            let q = match turned.is_empty() {
+                                true => head_of(row, head),
+                                false => &turned[(row - first) * group * k_dim..][..group * k_dim],
+                            };
+                            let q = (q, self.scale);
                             let out = tile.row_mut(row - first);
                             let states = &mut states[(row - first) * group..][..group];
                             // The sum of any block is positive: none yet means that this is the first.
@@ -116,7 +126,7 @@ impl<'a> Attend<'a> {
                     for row in 0..rows.len() {
                         let outs = tile.row_mut(row).chunks_exact_mut(dim);
                         for ((g, out), state) in outs.enumerate().zip(&states[row * group..]) {
-                            finish(out, *state, self.sink(head * group + g));
+                            self.finish(out, *state, head * group + g);
                         }
                     }
                 });
@@ -140,8 +150,13 @@ impl<'a> Attend<'a> {
             let tiles = Tiles::blocks(&mut partials, [count, kv_heads * record], [BLOCKS_PER_TASK, record]);
             pool.run_tiles(tiles, &|_, mut tile| {
                 let head = tile.first_col() / record;
-                let q = (&q[head * group * k_dim..][..group * k_dim], self.scale);
-                with_scratch(group * KEYS, |weights| {
+                let q = &q[head * group * k_dim..][..group * k_dim];
+                let rotated = self.cache.key_rotation().map_or(0, |_| q.len());
+                with_scratch(group * KEYS + rotated + self.cache.scratch(), |scratch| {
+                    let (expanded, rest) = scratch.split_at_mut(self.cache.scratch());
+                    let (turned, weights) = rest.split_at_mut(rotated);
+                    self.turn_queries([q].into_iter(), turned);
+                    let q = (if turned.is_empty() { q } else { turned }, self.scale);
                     for b in 0..tile.rows() {
                         let index = first + tile.first_row() + b;
                         let Some(places) = self.places(row, head, index) else {
@@ -149,7 +164,7 @@ impl<'a> Attend<'a> {
                         };
                         let (extents, output) = tile.row_mut(b).split_at_mut(2 * group);
                         let extents = bytemuck::cast_slice_mut(extents);
-                        let block = self.cache.block(blocks[index], head);
+                        let block = self.cache.block(blocks[index], head, self.isa, expanded);
                         contribution(self.isa, q, block, places, weights, (extents, output));
                     }
                 });
@@ -169,13 +184,27 @@ impl<'a> Attend<'a> {
                 for (extent, output) in read {
                     merge(self.isa, (&mut state, out), extent, output);
                 }
-                finish(out, state, self.sink(head));
+                self.finish(out, state, head);
             }
         }
     }
 
-    fn sink(&self, head: usize) -> Option<f32> {
-        self.sinks.map(|sinks| sinks[head])
+    /// Turns queries as the stored keys are; `turned` is empty where those are not.
+    fn turn_queries<'q>(&self, queries: impl Iterator<Item = &'q [f32]>, turned: &mut [f32]) {
+        let Some(codec) = self.cache.key_rotation() else { return };
+        let heads = turned.chunks_exact_mut(codec.dim());
+        for (q, turned) in queries.flat_map(|q| q.chunks_exact(codec.dim())).zip(heads) {
+            turned.copy_from_slice(q);
+            codec.rotate(turned);
+        }
+    }
+
+    /// Turns a head's weighted stored values into its output.
+    fn finish(&self, out: &mut [f32], state: Extent, head: usize) {
+        finish(out, state, self.sinks.map(|sinks| sinks[head]));
+        if let Some(codec) = self.cache.value_rotation() {
+            codec.unrotate(out);
+        }
     }
 
     /// The places of a block that a row reads for a kv head, a bit each, if there are any.

@@ -4,14 +4,12 @@ use crate::exec::{CpuExec, scratch_values};
 use crate::isa::Isa;
 use crate::load::Stored;
 use crate::pool::{Limits as ThreadLimits, default_threads};
-use plan::{Budget, Caps, Device, Fusion, KvSpec, KvType, Limits, PlanError, Program};
+use plan::{Budget, Caps, Device, Fusion, KvType, Limits, PlanError, Program};
 use std::mem::size_of;
 use weights::Weights;
 
 /// The name used in messages.
 pub(crate) const DEVICE_NAME: &str = "the CPU device";
-
-const KV_TYPES: &[KvType] = &[KvType::F16, KvType::F32];
 
 /// A number of threads and an instruction set.
 #[derive(Clone, Copy, Debug)]
@@ -47,21 +45,26 @@ impl Device for CpuDevice {
     type Exec = CpuExec;
 
     fn caps(&self) -> Caps {
-        Caps { device: DEVICE_NAME, fusions: &[Fusion::Linears, Fusion::LinearAdd, Fusion::GateUpAct], kv: KV_TYPES }
+        Caps {
+            device: DEVICE_NAME,
+            fusions: &[Fusion::Linears, Fusion::LinearAdd, Fusion::GateUpAct],
+            kv: &KvType::ALL,
+        }
     }
 
     fn memory(&self, programs: &[Program], weights: &Weights, limits: &Limits) -> Result<Budget, PlanError> {
+        limits.check(&self.caps(), programs)?;
         let mut bytes = 0;
         for used in programs.iter().flat_map(|p| &p.weights) {
             bytes += Stored::bytes(used, weights)?;
         }
         let f32s = |n: usize| (n * size_of::<f32>()) as u64;
         let slots = |p: &Program| f32s(p.slot_values(limits.rows, limits.wanted) + scratch_values(p, limits));
-        let position = |s: &KvSpec| limits.kv.k.bytes(s.heads * s.k_dim) + limits.kv.v.bytes(s.heads * s.v_dim);
-        Ok(Budget::new(programs, limits, bytes, programs.iter().map(slots).sum(), position))
+        Ok(Budget::new(programs, limits, bytes, programs.iter().map(slots).sum(), |cache| cache.bytes(limits.kv)))
     }
 
     fn compile(&self, programs: Vec<Program>, weights: &Weights, limits: Limits) -> Result<CpuExec, PlanError> {
+        limits.check(&self.caps(), &programs)?;
         CpuExec::new(programs, weights, limits, *self)
     }
 }

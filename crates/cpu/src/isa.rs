@@ -38,10 +38,13 @@ pub trait Kernel {
     fn run<W: Widen>(self, widen: W) -> Self::Output;
 }
 
-/// Exact conversion of eight f16 bit patterns.
+/// Exact conversion of eight narrow values to f32.
 pub trait Widen: Copy {
-    /// The eight values as f32.
+    /// Eight f16 bit patterns.
     fn widen(self, bits: &[u16; 8]) -> [f32; 8];
+
+    /// Eight places in a table, each below 16.
+    fn look_up(self, table: &[f32; 16], places: &[u8; 8]) -> [f32; 8];
 }
 
 #[derive(Clone, Copy)]
@@ -52,6 +55,11 @@ impl Widen for Portable {
     fn widen(self, bits: &[u16; 8]) -> [f32; 8] {
         bits.map(|b| half::f16::from_bits(b).to_f32_const())
     }
+
+    #[inline(always)]
+    fn look_up(self, table: &[f32; 16], places: &[u8; 8]) -> [f32; 8] {
+        places.map(|place| table[usize::from(place & 15)])
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -60,6 +68,12 @@ impl Widen for Avx2 {
     fn widen(self, bits: &[u16; 8]) -> [f32; 8] {
         // SAFETY: the token proves that F16C is there.
         unsafe { avx2::widen(bits) }
+    }
+
+    #[inline(always)]
+    fn look_up(self, table: &[f32; 16], places: &[u8; 8]) -> [f32; 8] {
+        // SAFETY: the token proves that AVX2 is there.
+        unsafe { avx2::look_up(table, places) }
     }
 }
 

@@ -3,11 +3,10 @@
 use crate::blocks::{BlockId, StateSlot, Table};
 use crate::budget::Budget;
 use crate::fuse::Fusion;
+use crate::kv::{KvPlan, KvType, KvTypes};
 use crate::program::{KV_BLOCK, Program, ProgramId, Tap};
 use crate::{ExecError, PlanError};
 use foundation::{LogitValue, TokenId};
-use std::fmt;
-use std::str::FromStr;
 use weights::Weights;
 
 /// What a device is and which fused steps it has kernels for.
@@ -19,73 +18,6 @@ pub struct Caps {
     pub fusions: &'static [Fusion],
     /// Types keys and values can be kept in.
     pub kv: &'static [KvType],
-}
-
-/// How cached keys or values are stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KvType {
-    /// Four bytes a value.
-    F32,
-    /// Two bytes a value.
-    F16,
-}
-
-impl KvType {
-    /// Bytes of `values` stored values.
-    pub fn bytes(self, values: usize) -> usize {
-        match self {
-            Self::F32 => 4 * values,
-            Self::F16 => 2 * values,
-        }
-    }
-}
-
-impl fmt::Display for KvType {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::F32 => "f32",
-            Self::F16 => "f16",
-        })
-    }
-}
-
-/// Storage types of keys and of values.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KvTypes {
-    /// For keys.
-    pub k: KvType,
-    /// For values.
-    pub v: KvType,
-}
-
-impl KvTypes {
-    /// One type for both.
-    pub const fn both(kind: KvType) -> Self {
-        Self { k: kind, v: kind }
-    }
-}
-
-impl FromStr for KvTypes {
-    type Err = String;
-
-    /// `TYPE`, or `K:V` with a type each.
-    fn from_str(text: &str) -> Result<Self, String> {
-        let one = |t: &str| match t {
-            "f32" => Ok(KvType::F32),
-            "f16" => Ok(KvType::F16),
-            other => Err(format!("`{other}` is not a cache type of this version; use f16 or f32")),
-        };
-        match text.split_once(':') {
-            Some((k, v)) => Ok(Self { k: one(k)?, v: one(v)? }),
-            None => Ok(Self::both(one(text)?)),
-        }
-    }
-}
-
-impl fmt::Display for KvTypes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.k == self.v { write!(f, "{}", self.k) } else { write!(f, "{}:{}", self.k, self.v) }
-    }
 }
 
 /// What a compiled program must be able to do at once.
@@ -141,16 +73,25 @@ impl Limits {
         self.sequences.saturating_mul(spread(window + self.rows) + KEPT * spread(window))
     }
 
-    /// Fails if a device cannot keep keys and values as these limits ask for.
-    pub fn check(&self, caps: &Caps) -> Result<(), PlanError> {
-        match [self.kv.k, self.kv.v].into_iter().find(|kind| !caps.kv.contains(kind)) {
-            None => Ok(()),
-            Some(found) => Err(PlanError::UnsupportedKv {
-                device: caps.device.to_owned(),
-                found: found.to_string(),
-                known: caps.kv.iter().map(KvType::to_string).collect::<Vec<_>>().join(", "),
-            }),
+    /// Fails if a device cannot keep the programs' keys and values as these limits ask for.
+    pub fn check(&self, caps: &Caps, programs: &[Program]) -> Result<(), PlanError> {
+        let known = |fits: &dyn Fn(&KvType) -> bool| {
+            caps.kv.iter().filter(|t| fits(t)).map(|t| t.name()).collect::<Vec<_>>().join(", ")
+        };
+        for cache in programs.iter().flat_map(Program::caches) {
+            let types = cache.types(self.kv);
+            for (what, kind, dim) in [("keys", types.k, cache.k_dim), ("values", types.v, cache.v_dim)] {
+                let (device, found) = (caps.device.to_owned(), kind.to_string());
+                if !caps.kv.contains(&kind) {
+                    return Err(PlanError::UnsupportedKv { device, found, known: known(&|_| true) });
+                }
+                if !kind.fits(dim) {
+                    let known = known(&|t| t.fits(dim));
+                    return Err(PlanError::KvHeadSize { layer: cache.layer, what, dim, found, known });
+                }
+            }
         }
+        Ok(())
     }
 }
 
@@ -289,6 +230,13 @@ pub trait Exec {
     /// counts, if the device cannot or their number is another.
     fn load_state(&mut self, _: StatePiece, _: &[u8]) -> bool {
         false
+    }
+
+    /// Forgets all keys and values, and keeps those to come in other types.
+    fn keep_kv(&mut self, kv: &KvPlan) -> Result<(), PlanError> {
+        let (device, found, known) =
+            ("a device of one cache type".to_owned(), kv.to_string(), self.limits().kv.to_string());
+        Err(PlanError::UnsupportedKv { device, found, known })
     }
 }
 

@@ -75,6 +75,30 @@ pub enum PlanError {
         /// What it could have used.
         known: String,
     },
+    /// Heads of a size that a type cannot store.
+    #[error(
+        "layer {layer} has {what} of {dim} channels a head, which {found} cannot store: it needs a multiple of 8; use one of {known}"
+    )]
+    KvHeadSize {
+        /// The layer.
+        layer: usize,
+        /// Keys or values.
+        what: &'static str,
+        /// Channels of a head.
+        dim: usize,
+        /// The type asked for.
+        found: String,
+        /// What could be used.
+        known: String,
+    },
+    /// A storage type for a layer that stores no keys and values.
+    #[error(
+        "a cache type was asked for layer {layer}, which keeps no keys and values of its own; `turbospark inspect` lists the layers"
+    )]
+    NoCache {
+        /// The layer.
+        layer: usize,
+    },
     /// A weight's values could not be read.
     #[error(transparent)]
     Weights(#[from] WeightsError),

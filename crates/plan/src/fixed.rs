@@ -16,6 +16,11 @@ impl FixedStates {
         Self { len, values: vec![0.0; len * copies] }
     }
 
+    /// Bytes allocated.
+    pub fn allocated(&self) -> usize {
+        size_of_val(self.values.as_slice())
+    }
+
     /// One copy; a state without values has no copies to tell apart.
     ///
     /// # Panics

@@ -1,5 +1,7 @@
 //! A program: the steps of one forward pass and everything they refer to.
 
+use crate::PlanError;
+use crate::kv::{KvPlan, KvType, KvTypes};
 use crate::step::{Place, Slot, StateId, Step, WeightId};
 use model::{Rope, Source};
 use weights::DType;
@@ -113,6 +115,28 @@ pub struct KvSpec {
     pub v_dim: usize,
     /// The layer's window, if it has one.
     pub window: Option<usize>,
+    /// The layer's number.
+    pub layer: usize,
+    /// The layer's own storage types; `None`: those of the limits.
+    pub kv: Option<KvTypes>,
+}
+
+impl KvSpec {
+    /// How the layer's keys and values are stored where `all` is what the limits say. Keys that only choose blocks are at least
+    /// f16: an error there reads the wrong positions, and they are few.
+    pub fn types(&self, all: KvTypes) -> KvTypes {
+        let types = self.kv.unwrap_or(all);
+        if self.v_dim > 0 {
+            return types;
+        }
+        KvTypes::both(if types.k.packed() { KvType::F16 } else { types.k })
+    }
+
+    /// Bytes of one position.
+    pub fn bytes(&self, all: KvTypes) -> usize {
+        let types = self.types(all);
+        self.heads * (types.k.bytes(self.k_dim) + types.v.bytes(self.v_dim))
+    }
 }
 
 /// A place whose values the caller gets to see.
@@ -164,6 +188,19 @@ impl Program {
     /// The caches of keys and values.
     pub fn caches(&self) -> impl Iterator<Item = &KvSpec> {
         self.states.iter().filter_map(StateSpec::kv)
+    }
+
+    /// Gives the layers that a plan names their own storage types, and takes them from the others.
+    pub fn keep_kv(&mut self, plan: &KvPlan) -> Result<(), PlanError> {
+        if let Some(layer) = plan.layers.keys().find(|layer| self.caches().all(|c| c.layer != **layer)) {
+            return Err(PlanError::NoCache { layer: *layer });
+        }
+        for state in &mut self.states {
+            if let StateSpec::Kv(cache) = state {
+                cache.kv = plan.layers.get(&cache.layer).copied();
+            }
+        }
+        Ok(())
     }
 
     /// f32 values of all states that do not grow with the sequence.

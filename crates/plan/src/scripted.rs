@@ -5,7 +5,8 @@
 
 use crate::ExecError;
 use crate::blocks::BlockId;
-use crate::device::{Batch, Exec, KvType, KvTypes, Limits, Outputs, StateCopy};
+use crate::device::{Batch, Exec, Limits, Outputs, StateCopy};
+use crate::kv::{KvType, KvTypes};
 use crate::program::{ProgramId, Tap};
 use foundation::TokenId;
 use std::collections::BTreeMap;

@@ -3,6 +3,7 @@
 use crate::capture::{CaptureKind, Recorder};
 use crate::checkpoint::{ModelFiles, Recommended};
 use crate::config::GenerationConfig;
+use crate::kv::{self, KvChoice, KvReport};
 use crate::machine::Machine;
 use crate::pacing::{LinuxSensors, Pacer, SystemClock};
 use crate::producer::LogitProducer;
@@ -14,8 +15,8 @@ use cpu::CpuDevice;
 use foundation::TokenId;
 use plan::reference::ReferenceDevice;
 use plan::{
-    Budget, Caps, Device, Exec, KV_BLOCK, KvType, KvTypes, Limits, Passes, Place, PlanError, Program, WeightRole,
-    lower_with,
+    Budget, Caps, Device, Exec, KV_BLOCK, KvPlan, KvType, KvTypes, Limits, Passes, Place, PlanError, Program,
+    WeightRole, lower_with,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -58,7 +59,7 @@ pub struct OpenOptions {
     /// Positions of the context; `None`: as trained, or as many as fit.
     pub context: Option<usize>,
     /// How keys and values are stored.
-    pub kv: KvTypes,
+    pub kv: KvChoice,
     /// Bytes that may be used; `None`: what the machine has free.
     pub memory: Option<u64>,
     /// A type that matrices stored as plain floats are rounded to while they are loaded.
@@ -82,7 +83,7 @@ impl Default for OpenOptions {
             device: DeviceKind::Cpu,
             threads: None,
             context: None,
-            kv: KvTypes::both(KvType::F16),
+            kv: KvTypes::both(KvType::F16).into(),
             memory: None,
             quantize: None,
             steer: Vec::new(),
@@ -101,6 +102,8 @@ pub struct OpenReport {
     pub budget: Option<Budget>,
     /// What could have been used; `None` where the system does not say.
     pub available: Option<u64>,
+    /// The cache's types; `None` for a scripted model.
+    pub kv: Option<KvReport>,
     /// Positions of the context.
     pub context: usize,
     /// Positions the model was trained for.
@@ -300,6 +303,7 @@ pub(crate) fn scripted_report(options: &OpenOptions, context: usize) -> Result<O
     }
     Ok(OpenReport {
         budget: None,
+        kv: None,
         available: None,
         context,
         trained_context: context,
@@ -364,15 +368,15 @@ impl ModelFiles {
 
     /// The memory that a context would take on the options' device, exactly; loads nothing.
     pub fn memory(&self, options: &OpenOptions, context: usize) -> Result<Budget, RuntimeError> {
+        let KvChoice::Plan(kv) = &options.kv else { return Err(RuntimeError::KvNotMeasured) };
         let device = CpuDevice::new(options.threads);
         let caps = if options.device == DeviceKind::Cpu { device.caps() } else { ReferenceDevice.caps() };
-        let (program, weights) = self.lower(&caps, options)?;
-        let programs = [program];
+        let (mut program, weights) = self.lower(&caps, options)?;
+        program.keep_kv(kv)?;
+        let (programs, limits) = ([program], limits(options, kv, context));
         let budget = match options.device {
-            DeviceKind::Cpu => device.memory(&programs, &weights, &limits(options, context)),
-            DeviceKind::Reference => {
-                ReferenceDevice.memory(&programs, &weights, &limits(&for_reference(options), context))
-            }
+            DeviceKind::Cpu => device.memory(&programs, &weights, &limits),
+            DeviceKind::Reference => ReferenceDevice.memory(&programs, &weights, &limits),
         };
         Ok(budget?)
     }
@@ -419,7 +423,7 @@ pub(crate) fn with_exec<U: UseExec>(
             Ok((user.with(exec, recorder, report.context), report))
         }
         DeviceKind::Reference => {
-            let Compiled { exec, recorder, report } = compile(&ReferenceDevice, files, &for_reference(options), 1)?;
+            let Compiled { exec, recorder, report } = compile(&ReferenceDevice, files, options, 1)?;
             Ok((user.with(exec, recorder, report.context), report))
         }
     }
@@ -433,18 +437,13 @@ struct Compiled<E> {
     report: OpenReport,
 }
 
-/// The reference device keeps its cache in f32 whatever was asked for.
-fn for_reference(options: &OpenOptions) -> OpenOptions {
-    OpenOptions { kv: KvTypes::both(KvType::F32), ..options.clone() }
-}
-
 /// What a program must be able to do at once for the options' sequences of `context` positions each.
-fn limits(options: &OpenOptions, context: usize) -> Limits {
+fn limits(options: &OpenOptions, kv: &KvPlan, context: usize) -> Limits {
     let sequences = options.sequences.max(1);
     // Beside the share of prompts, every other sequence may add a row.
     let rows = options.prefill_chunk.clamp(1, context.max(1)) + sequences - 1;
     let wanted = if options.all_logits { rows } else { sequences };
-    let one = Limits::for_context(context, rows, options.kv);
+    let one = Limits::for_context(context, rows, kv.all);
     let blocks = one.blocks.saturating_mul(sequences);
     Limits { wanted, sequences, blocks, state_slots: one.state_slots.saturating_mul(sequences), ..one }
 }
@@ -456,24 +455,43 @@ fn compile<D: Device>(
     threads: usize,
 ) -> Result<Compiled<D::Exec>, RuntimeError> {
     let caps = device.caps();
-    if let Some(bad) = [options.kv.k, options.kv.v].into_iter().find(|t| !caps.kv.contains(t)) {
-        let known: Vec<_> = caps.kv.iter().map(ToString::to_string).collect();
-        let (device, found, known) = (caps.device.to_owned(), bad.to_string(), known.join(", "));
-        return Err(PlanError::UnsupportedKv { device, found, known }.into());
-    }
     let (program, weights) = files.lower(&caps, options)?;
     let recorder = (!program.taps.is_empty()).then(|| Recorder::new(&program));
-    let programs = vec![program];
+    let mut programs = vec![program];
+    let measured = match &options.kv {
+        KvChoice::Plan(_) => None,
+        KvChoice::Auto(bytes) => {
+            let context = options.context.unwrap_or(files.spec.context).min(files.spec.context).max(1);
+            let limits = |context| limits(options, &KvTypes::both(KvType::F16).into(), context);
+            Some(kv::choose(device, (files, &weights), &programs, (*bytes, context), &limits)?)
+        }
+    };
+    let kv = match (&options.kv, &measured) {
+        (_, Some(report)) => report.plan.clone(),
+        (KvChoice::Plan(plan), None) => plan.clone(),
+        (KvChoice::Auto(_), None) => unreachable!("types are chosen above"),
+    };
+    programs.iter_mut().try_for_each(|program| program.keep_kv(&kv))?;
     let unused = files.unused(&programs);
     let mut notes = files.spec.notes.clone();
     notes.extend(options.quantize.and_then(|to| kept_as_stored(&programs, to)));
     let available = options.memory.or_else(|| Machine::default().available_memory());
-    let budget = |context| device.memory(&programs, &weights, &limits(options, context));
+    let budget = |context| device.memory(&programs, &weights, &limits(options, &kv, context));
     let context = choose_context(files.spec.context, options, available, &budget)?;
     let budget = budget(context)?;
-    let exec = device.compile(programs, &weights, limits(options, context))?;
+    let kv_report = match measured {
+        Some(report) => report,
+        None if kv.packed() => {
+            let (report, warning) = kv::check(device, (files, &weights), &programs, (&kv, context))?;
+            notes.extend(warning);
+            report
+        }
+        None => KvReport { plan: kv.clone(), divergence: None, tokens: 0, layers: Vec::new() },
+    };
+    let exec = device.compile(programs, &weights, limits(options, &kv, context))?;
     let report = OpenReport {
         budget: Some(budget),
+        kv: Some(kv_report),
         available,
         context,
         trained_context: files.spec.context,

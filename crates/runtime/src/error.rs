@@ -131,6 +131,22 @@ pub enum RuntimeError {
         /// The sum, term by term.
         arithmetic: String,
     },
+    /// Keys and values do not fit into the bytes given for them.
+    #[error(
+        "keys and values of {context} positions take {least} bytes even in the smallest types, and --kv auto:{bytes} allows fewer; \
+         choose a smaller context (--ctx) or allow more"
+    )]
+    KvBudget {
+        /// Bytes given.
+        bytes: u64,
+        /// The least they take.
+        least: u64,
+        /// Positions of the context.
+        context: usize,
+    },
+    /// Types that only opening a model can choose.
+    #[error("--kv auto:BYTES measures a model while opening it, and nothing is opened here; name types, as in --kv q8")]
+    KvNotMeasured,
     /// A context that is not possible.
     #[error("a context of {asked} positions was asked for; {reason}")]
     Context {

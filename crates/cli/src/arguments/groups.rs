@@ -3,8 +3,7 @@
 use super::values::{bytes, device, kv, one_of_ours, positive, quantize, rate, shaping, stop_text, threshold};
 use crate::failure::Failure;
 use clap::Args;
-use plan::KvTypes;
-use runtime::{Capture, DeviceKind, PowerProfile, SteerFile};
+use runtime::{Capture, DeviceKind, KvChoice, PowerProfile, SteerFile};
 use selection::ShapingOptions;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -61,9 +60,12 @@ pub(crate) struct PlaceFlags {
     /// Device: auto, cpu, or reference (slow, for checking)
     #[arg(long, value_name = "NAME", default_value = "auto", value_parser = device)]
     pub(crate) device: DeviceKind,
-    /// Type of cached keys and values, or one each: f16, f32, f16:f32
-    #[arg(long, value_name = "TYPE|K:V", default_value = "f16", value_parser = kv)]
-    pub(crate) kv: KvTypes,
+    /// Type of cached keys and values: f32, f16, q8, q4, tq4, tq3.5, tq3 or tq2
+    ///
+    /// K:V gives keys and values one each, as q8:q4; LAYER=TYPE after a comma changes single layers, as tq4,0=f16,28-29=q8.
+    /// auto:BYTES measures the model and chooses for each layer, so that the cache of the whole context takes at most that.
+    #[arg(long, value_name = "TYPE|K:V|auto:BYTES", default_value = "f16", value_parser = kv)]
+    pub(crate) kv: KvChoice,
     /// Round matrices stored as plain floats while loading them: q8_0 or q4_0
     #[arg(long, value_name = "TYPE", value_parser = quantize)]
     pub(crate) quantize: Option<DType>,

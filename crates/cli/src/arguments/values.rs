@@ -1,8 +1,7 @@
 //! Values of flags.
 
 use foundation::TokenId;
-use plan::KvTypes;
-use runtime::{DeviceKind, RuntimeError};
+use runtime::{DeviceKind, KvChoice, RuntimeError};
 use selection::{Shaping, ShapingOptions};
 use std::str::FromStr;
 use weights::DType;
@@ -50,8 +49,11 @@ pub(crate) fn device(text: &str) -> Result<DeviceKind, String> {
 }
 
 /// Types of cached keys and values.
-pub(crate) fn kv(text: &str) -> Result<KvTypes, String> {
-    text.parse()
+pub(crate) fn kv(text: &str) -> Result<KvChoice, String> {
+    match text.strip_prefix("auto:") {
+        Some(size) => bytes(size).map(KvChoice::Auto),
+        None => text.parse().map(KvChoice::Plan),
+    }
 }
 
 /// A type that weights can be rounded to.

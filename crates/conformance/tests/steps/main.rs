@@ -175,7 +175,8 @@ fn attentions() -> Vec<Case> {
             cases.push(Case::of(format!("attend {heads}/{kv_heads} x {head_dim}, {window:?}"), MIXED, EXACT, |g| {
                 let q = g.input(heads * head_dim);
                 let (k, v) = (g.input(kv_heads * head_dim), g.input(kv_heads * head_dim));
-                let state = g.state(KvSpec { heads: kv_heads, k_dim: head_dim, v_dim: head_dim, window });
+                let state =
+                    g.state(KvSpec { heads: kv_heads, k_dim: head_dim, v_dim: head_dim, window, layer: 0, kv: None });
                 let to = g.slot(heads * head_dim);
                 let scale = (head_dim as f32).powf(-0.5);
                 g.step(Step::Append { k, v: Some(v), state });
@@ -188,7 +189,7 @@ fn attentions() -> Vec<Case> {
     cases.push(Case::of("attend sharply, twice".into(), MIXED, EXACT, |g| {
         let (q, k, v) = (g.input(32), g.input(16), g.input(16));
         let [one, two] = [None, Some(7)].map(|window| {
-            let state = g.state(KvSpec { heads: 2, k_dim: 8, v_dim: 8, window });
+            let state = g.state(KvSpec { heads: 2, k_dim: 8, v_dim: 8, window, layer: 0, kv: None });
             let to = g.slot(32);
             g.step(Step::Append { k, v: Some(v), state });
             g.step(Step::Attend { q, state, heads: 4, scale: 40.0, window, sinks: None, select: None, to });

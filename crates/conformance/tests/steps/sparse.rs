@@ -12,7 +12,7 @@ pub(super) fn cases() -> Vec<Case> {
             let name = format!("attend with sinks {heads}/{kv_heads} x {k_dim}/{v_dim}, {window:?}");
             cases.push(Case::of(name, MIXED, EXACT, |g| {
                 let sinks = Some(g.vector(heads));
-                let spec = KvSpec { heads: kv_heads, k_dim, v_dim, window };
+                let spec = KvSpec { heads: kv_heads, k_dim, v_dim, window, layer: 0, kv: None };
                 let (q, state, to) = (g.input(heads * k_dim), g.state(spec), g.slot(heads * v_dim));
                 let (k, v) = (g.input(kv_heads * k_dim), Some(g.input(kv_heads * v_dim)));
                 g.step(Step::Append { k, v, state });
@@ -52,7 +52,7 @@ pub(super) fn cases() -> Vec<Case> {
 
 /// Index queries of 6 channels and the choice they make.
 fn index(g: &mut Graph, (heads, block): (usize, usize), score: BlockScore, width: usize) -> Slot {
-    let state = g.state(KvSpec { heads: 1, k_dim: 6, v_dim: 0, window: None });
+    let state = g.state(KvSpec { heads: 1, k_dim: 6, v_dim: 0, window: None, layer: 0, kv: None });
     let (q, k, to) = (g.input(heads * 6), g.input(6), g.slot(width));
     g.step(Step::Append { k, v: None, state });
     g.step(Step::IndexSelect { q, state, heads, block, score, to });
@@ -60,7 +60,7 @@ fn index(g: &mut Graph, (heads, block): (usize, usize), score: BlockScore, width
 }
 
 fn select(g: &mut Graph, select: Select) -> Slot {
-    let state = g.state(KvSpec { heads: 2, k_dim: 8, v_dim: 8, window: None });
+    let state = g.state(KvSpec { heads: 2, k_dim: 8, v_dim: 8, window: None, layer: 0, kv: None });
     let (q, k, v, to) = (g.input(32), g.input(16), g.input(16), g.slot(32));
     g.step(Step::Append { k, v: Some(v), state });
     let select = Some(select);

@@ -17,8 +17,8 @@ use crate::pool::{Pool, TileMut, Tiles};
 use experts::ExpertScratch;
 use model::RopeScaling;
 use plan::{
-    Batch, Exec, ExecError, KV_BLOCK, Limits, Outputs, PlanError, Program, ProgramId, Rows, Slot, StateCopy,
-    StatePiece, Step, Tap, WeightId, values, windows,
+    Batch, Device, Exec, ExecError, KV_BLOCK, KvPlan, Limits, Outputs, PlanError, Program, ProgramId, Rows, Slot,
+    StateCopy, StatePiece, Step, Tap, WeightId, values, windows,
 };
 use state::State;
 use weights::Weights;
@@ -38,6 +38,7 @@ pub struct CpuExec {
     windows: Vec<Option<usize>>,
     limits: Limits,
     engine: Engine,
+    device: CpuDevice,
 }
 
 #[derive(Debug)]
@@ -70,7 +71,12 @@ impl CpuExec {
         let programs =
             programs.into_iter().map(|p| Compiled::new(p, weights, &limits)).collect::<Result<_, PlanError>>()?;
         let engine = Engine { pool: Pool::new(device.threads()), isa: device.isa() };
-        Ok(Self { programs, windows, limits, engine })
+        Ok(Self { programs, windows, limits, engine, device })
+    }
+
+    /// Bytes allocated for all blocks of cache and all copies of recurrent state.
+    pub fn state_bytes(&self) -> usize {
+        self.programs.iter().flat_map(|p| &p.states).map(State::allocated).sum()
     }
 }
 
@@ -268,5 +274,15 @@ impl Exec for CpuExec {
             rest = later;
         }
         rest.is_empty()
+    }
+
+    fn keep_kv(&mut self, kv: &KvPlan) -> Result<(), PlanError> {
+        self.limits.kv = kv.all;
+        for compiled in &mut self.programs {
+            compiled.program.keep_kv(kv)?;
+            self.limits.check(&self.device.caps(), std::slice::from_ref(&compiled.program))?;
+            compiled.states = compiled.program.states.iter().map(|s| State::new(s, &self.limits)).collect();
+        }
+        Ok(())
     }
 }

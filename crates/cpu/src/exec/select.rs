@@ -92,7 +92,7 @@ fn largest_keys(
     let mut best = vec![f32::NEG_INFINITY; own + 1];
     with_scratch(KEYS, |products| {
         for (index, id) in run.sequence.blocks(cache.spec.window).iter().enumerate().take(position / KV_BLOCK + 1) {
-            scores(isa, q, cache.block(*id, 0).keys, products);
+            scores(isa, q, cache.keys(*id), products);
             for (place, product) in products.iter().enumerate() {
                 let p = index * KV_BLOCK + place;
                 if p <= position && *product > best[p / block] {

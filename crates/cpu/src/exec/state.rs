@@ -26,6 +26,14 @@ impl State {
         }
     }
 
+    /// Bytes allocated.
+    pub(super) fn allocated(&self) -> usize {
+        match self {
+            Self::Kv(cache) => cache.allocated(),
+            Self::Fixed(states) => states.allocated(),
+        }
+    }
+
     pub(super) fn cache(&self) -> &Cache {
         match self {
             Self::Kv(cache) => cache,

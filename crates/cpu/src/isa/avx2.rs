@@ -69,6 +69,21 @@ pub(crate) fn widen_to_vector(bits: &[u16; 8]) -> __m256 {
     _mm256_cvtph_ps(bits)
 }
 
+/// Values of a table at eight places below 16.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) fn look_up(table: &[f32; 16], places: &[u8; 8]) -> [f32; 8] {
+    // SAFETY: the arrays have the 8 and 64 bytes that the unaligned loads read.
+    let (places, low, high) = unsafe {
+        let places = _mm_loadl_epi64(places.as_ptr().cast());
+        (places, _mm256_loadu_ps(table.as_ptr()), _mm256_loadu_ps(table.as_ptr().add(8)))
+    };
+    let places = _mm256_cvtepu8_epi32(places);
+    // The permutation reads the lowest three bits of a place, the blend the fourth one moved to the sign.
+    let (low, high) = (_mm256_permutevar8x32_ps(low, places), _mm256_permutevar8x32_ps(high, places));
+    store(_mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32::<28>(places))))
+}
+
 /// Asks for the cache lines of a range of bytes, or of what there is of it.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]

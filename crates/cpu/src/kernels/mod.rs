@@ -9,6 +9,7 @@ pub mod attention;
 pub mod conv;
 pub mod delta;
 pub mod hyper;
+pub mod kv;
 pub mod math;
 pub mod matmul;
 pub mod rope;

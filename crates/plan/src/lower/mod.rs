@@ -186,7 +186,7 @@ impl Lowering<'_> {
     }
 
     fn cache(&mut self, heads: usize, k_dim: usize, v_dim: usize, window: Option<usize>) -> StateId {
-        self.state(StateSpec::Kv(KvSpec { heads, k_dim, v_dim, window }))
+        self.state(StateSpec::Kv(KvSpec { heads, k_dim, v_dim, window, layer: self.layer, kv: None }))
     }
 
     fn rope(&mut self, rope: &Rope) -> Result<RopeId, PlanError> {

@@ -7,7 +7,8 @@ use super::{
     silu, steer, visible,
 };
 use crate::budget::{Budget, windows};
-use crate::device::{Batch, Caps, Device, Exec, KvType, Limits, Outputs, SequenceArgs, StateCopy};
+use crate::device::{Batch, Caps, Device, Exec, Limits, Outputs, SequenceArgs, StateCopy};
+use crate::kv::{KvPlan, KvType};
 use crate::program::{KvSpec, Program, ProgramId, Rows, Tap, WeightUse};
 use crate::step::{BankWeights, BlockScore, Part, RopeId, Slot, StateId, Step, WeightId};
 use crate::{ExecError, PlanError, rounded, stored, values};
@@ -23,20 +24,21 @@ impl Device for ReferenceDevice {
     type Exec = ReferenceExec;
 
     fn caps(&self) -> Caps {
-        Caps { device: "the reference device", fusions: &[], kv: &[KvType::F32] }
+        Caps { device: "the reference device", fusions: &[], kv: &KvType::ALL }
     }
 
     fn memory(&self, programs: &[Program], _: &Weights, limits: &Limits) -> Result<Budget, PlanError> {
-        limits.check(&self.caps())?;
+        limits.check(&self.caps(), programs)?;
         let f32s = |n: usize| (n * size_of::<f32>()) as u64;
         let weights = programs.iter().flat_map(|p| &p.weights).map(|w| f32s(w.shape[0] * w.shape[1])).sum();
         let slots = programs.iter().map(|p| f32s(p.slot_values(limits.rows, limits.wanted))).sum();
+        // What other devices store as codes is kept here as the f32 it stands for.
         let position = |s: &KvSpec| KvType::F32.bytes(s.heads * (s.k_dim + s.v_dim));
         Ok(Budget::new(programs, limits, weights, slots, position))
     }
 
     fn compile(&self, programs: Vec<Program>, weights: &Weights, limits: Limits) -> Result<ReferenceExec, PlanError> {
-        limits.check(&self.caps())?;
+        limits.check(&self.caps(), &programs)?;
         let windows = windows(&programs);
         let programs = programs.into_iter().map(|p| Compiled::new(p, weights, &limits)).collect::<Result<_, _>>()?;
         Ok(ReferenceExec { programs, windows, limits })
@@ -391,6 +393,16 @@ impl Exec for ReferenceExec {
     fn copy_states(&mut self, copies: &[StateCopy]) -> Result<(), ExecError> {
         for state in self.programs.iter_mut().flat_map(|p| &mut p.states) {
             copies.iter().for_each(|copy| state.copy(*copy));
+        }
+        Ok(())
+    }
+
+    fn keep_kv(&mut self, kv: &KvPlan) -> Result<(), PlanError> {
+        self.limits.kv = kv.all;
+        for compiled in &mut self.programs {
+            compiled.program.keep_kv(kv)?;
+            self.limits.check(&ReferenceDevice.caps(), std::slice::from_ref(&compiled.program))?;
+            compiled.states = compiled.program.states.iter().map(|s| State::new(s, &self.limits)).collect();
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! The reference device: scalar f32, one small function a step, written to be read.
 //!
-//! Each file of this folder defines some steps. Every weight is expanded to f32, keys and values are kept in
-//! f32, and nothing is fused, so that its results are the ones other devices are measured against.
+//! Each file of this folder defines some steps. Every weight is expanded to f32, keys and values are rounded as their type
+//! says ([`crate::kv::Codec`]) and kept as f32, and nothing is fused, so that its results are the ones other devices are measured against.
 
 mod activation;
 mod attend;

@@ -4,6 +4,7 @@ use super::Keys;
 use crate::FixedStates;
 use crate::blocks::{BlockId, StateSlot};
 use crate::device::{Limits, StateCopy};
+use crate::kv::{Codec, Side};
 use crate::program::{KV_BLOCK, KvSpec, StateSpec};
 
 /// One state of a program, for all sequences.
@@ -18,7 +19,7 @@ pub(super) enum State {
 impl State {
     pub(super) fn new(spec: &StateSpec, limits: &Limits) -> Self {
         match spec {
-            StateSpec::Kv(kv) => Self::Kv(Cache::new(*kv, limits.blocks_of(kv.window))),
+            StateSpec::Kv(kv) => Self::Kv(Cache::new(*kv, limits)),
             fixed => Self::Fixed(FixedStates::new(fixed.fixed_values(), limits.state_slots)),
         }
     }
@@ -56,18 +57,21 @@ impl State {
     }
 }
 
-/// One layer's keys and values: `[block][position in block][head][channel]`.
+/// One layer's keys and values: `[block][position in block][head][channel]`, as f32 what the stored bytes stand for.
 #[derive(Debug)]
 pub(super) struct Cache {
     pub(super) spec: KvSpec,
+    codecs: [Codec; 2],
     k: Vec<f32>,
     v: Vec<f32>,
 }
 
 impl Cache {
-    fn new(spec: KvSpec, blocks: usize) -> Self {
-        let rows = blocks * KV_BLOCK * spec.heads;
-        Self { spec, k: vec![0.0; rows * spec.k_dim], v: vec![0.0; rows * spec.v_dim] }
+    fn new(spec: KvSpec, limits: &Limits) -> Self {
+        let rows = limits.blocks_of(spec.window) * KV_BLOCK * spec.heads;
+        let types = spec.types(limits.kv);
+        let codecs = [Codec::new(types.k, spec.k_dim, Side::Keys), Codec::new(types.v, spec.v_dim, Side::Values)];
+        Self { spec, codecs, k: vec![0.0; rows * spec.k_dim], v: vec![0.0; rows * spec.v_dim] }
     }
 
     /// The place of a position's first head among all heads of all positions.
@@ -77,8 +81,14 @@ impl Cache {
 
     pub(super) fn append(&mut self, blocks: &[BlockId], position: usize, k: &[f32], v: &[f32]) {
         let place = self.place(blocks, position);
-        self.k[place * self.spec.k_dim..][..k.len()].copy_from_slice(k);
-        self.v[place * self.spec.v_dim..][..v.len()].copy_from_slice(v);
+        for (codec, values, new) in [(&self.codecs[0], &mut self.k, k), (&self.codecs[1], &mut self.v, v)] {
+            let mut bytes = vec![0; codec.bytes()];
+            let stored = &mut values[place * codec.dim()..][..new.len()];
+            for (new, stored) in new.chunks(codec.dim().max(1)).zip(stored.chunks_mut(codec.dim().max(1))) {
+                codec.encode(new, &mut bytes);
+                codec.decode(&bytes, stored);
+            }
+        }
     }
 
     fn copy(&mut self, from: BlockId, to: BlockId) {

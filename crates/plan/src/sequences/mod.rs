@@ -112,6 +112,11 @@ impl<E: Exec> Sequences<E> {
         &self.exec
     }
 
+    /// Ends all sequences and gives the device's side back.
+    pub fn into_exec(self) -> E {
+        self.exec
+    }
+
     /// Blocks that nobody holds, of the layers without a window; of those with the shortest if all have one.
     pub fn free_blocks(&self) -> usize {
         self.pools.first().map_or(0, Pieces::free)
