@@ -283,6 +283,35 @@ fn a_rewind_to_any_position_changes_no_bit() {
     failures.finish();
 }
 
+/// Packed types keep the promise as well: chunks, threads, instruction sets, neighbours and shared pasts.
+#[test]
+fn packed_caches_are_exact_in_themselves() {
+    let mut failures = Failures::default();
+    for kv in ["q8:q4", "tq4:tq3"].map(|kv| kv.parse::<KvTypes>().expect("types")) {
+        let files = families().into_iter().filter(|f| f.file == "model.safetensors" && KINDS.contains(&f.model));
+        let subjects = files.map(|f| Subject::new(f.model.to_owned(), Model::open(&f.path()), kv));
+        for subject in subjects {
+            let name = |how: &str| format!("{}, {how}", subject.name);
+            let mut scalar = subject.open(&cpu(1).with_isa(Isa::SCALAR));
+            failures.same(name("scalar"), &scalar.logits(&subject.ids, 64), &subject.expected);
+            let mut driver = subject.open(&cpu(3));
+            let (trunk, other) = (driver.sequences.open(), driver.sequences.open());
+            driver.feed(trunk, &subject.ids[..70], Want::Nothing);
+            let fork = driver.sequences.fork(trunk).expect("open");
+            driver.feed(trunk, &Random::new(3).tokens(9, subject.vocab()), Want::Nothing);
+            let mut found = Vec::new();
+            for ids in subject.ids[70..].chunks(3) {
+                let feeds = [(other, &subject.ids[..2], Want::Last), (fork, ids, Want::All)];
+                found.extend(driver.feed_together(&feeds).unwrap_or_else(|e| panic!("{e}")).swap_remove(1));
+            }
+            failures.same(name("fork beside another"), &found, subject.rows(70..LENGTH));
+            let single = driver.logits(&subject.ids, 1);
+            failures.same(name("row by row"), &single, &subject.expected);
+        }
+    }
+    failures.finish();
+}
+
 /// The reference device keeps the same promise for chunks, since it works row by row.
 #[test]
 fn the_reference_device_is_exact_too() {

@@ -118,17 +118,42 @@ fn small_contexts_work() {
 }
 
 #[test]
-fn a_cache_type_the_device_lacks_is_refused() {
-    let model = synthetic(1, &Options::tiny()).model();
+fn a_cache_type_that_does_not_fit_is_refused_by_name() {
+    let options = Options { head_dim: 10, kv_heads: 1, ..Options::tiny() };
+    let model = synthetic(1, &options).model();
     let program = lower_for(&ReferenceDevice.caps(), &model.spec, &model.index).expect("lowers");
-    for kv in [F16, MIXED] {
-        let limits = Limits::for_context(8, 4, kv);
-        let error =
-            ReferenceDevice.memory(std::slice::from_ref(&program), &model.weights, &limits).expect_err("no f16");
-        assert!(matches!(error, PlanError::UnsupportedKv { .. }), "{error}");
-        let error = ReferenceDevice.compile(vec![program.clone()], &model.weights, limits).expect_err("no f16");
-        assert_eq!(error.to_string(), "the reference device cannot keep keys and values as f16; use one of f32");
+    let limits = Limits::for_context(8, 4, KvTypes { k: KvType::Q4, v: KvType::Tq3 });
+    let error = CpuDevice::new(Some(1)).memory(std::slice::from_ref(&program), &model.weights, &limits);
+    assert!(matches!(error, Err(PlanError::KvHeadSize { layer: 0, dim: 10, .. })), "{error:?}");
+    let error =
+        ReferenceDevice.compile(vec![program.clone()], &model.weights, limits).expect_err("10 is no multiple of 8");
+    let expected = "layer 0 has values of 10 channels a head, which tq3 cannot store: it needs a multiple of 8; use one of f32, \
+                    f16, q8, q4";
+    assert_eq!(error.to_string(), expected);
+    let narrow = plan::Caps { device: "a test", fusions: &[], kv: &[KvType::F16] };
+    let error = limits.check(&narrow, &[program]).expect_err("only f16");
+    assert_eq!(error.to_string(), "a test cannot keep keys and values as q4; use one of f16");
+}
+
+/// The bytes of cache and states announced are those allocated, in every type and family.
+#[test]
+fn what_is_announced_is_allocated() {
+    use KvType::{F16, F32, Q4, Q8, Tq2, Tq3, Tq4};
+    let device = CpuDevice::new(Some(1));
+    let mut failures = Failures::default();
+    for file in families().into_iter().filter(|f| f.file == "model.safetensors") {
+        let model = Model::open(&file.path());
+        let program = lower_for(&device.caps(), &model.spec, &model.index).unwrap_or_else(|e| panic!("{e}"));
+        for (k, v) in [(F32, F16), (Q8, Q8), (Q4, Q8), (Tq4, Tq3), (Tq2, Q4)] {
+            let limits = Limits::for_context(70, 16, KvTypes { k, v });
+            let announced = budget(&device, &model, &limits).states;
+            let exec = device.compile(vec![program.clone()], &model.weights, limits).unwrap_or_else(|e| panic!("{e}"));
+            let wrong =
+                (exec.state_bytes() as u64 != announced).then(|| format!("{} of {announced}", exec.state_bytes()));
+            failures.check(format!("{}, {k}:{v}", file.model), wrong);
+        }
     }
+    failures.finish();
 }
 
 /// A type without kernels is refused when the model is compiled, naming the tensor, wherever it is used.

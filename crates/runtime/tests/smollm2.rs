@@ -6,7 +6,7 @@ use plan::{KvType, KvTypes};
 use std::sync::OnceLock;
 use testkit::{agreement, recorded, smollm2};
 use turbospark_runtime::{
-    DeviceKind, Engine, GenerationConfig, Message, ModelFiles, OpenOptions, StopReason, all_logits, compare,
+    DeviceKind, Engine, GenerationConfig, KvChoice, Message, ModelFiles, OpenOptions, StopReason, all_logits, compare,
 };
 
 fn open(options: OpenOptions) -> Engine {
@@ -92,7 +92,7 @@ fn the_answer_does_not_depend_on_chunk_or_threads() {
 
 #[test]
 fn the_budget_is_said_before_loading() {
-    let engine = open(OpenOptions { kv: KvTypes::both(KvType::F32), ..options() });
+    let engine = open(OpenOptions { kv: KvTypes::both(KvType::F32).into(), ..options() });
     let report = engine.report();
     let budget = report.budget.clone().expect("a real model has one");
     // 30 layers × 3 heads × 64 channels × (key + value) × 4 bytes.
@@ -103,4 +103,37 @@ fn the_budget_is_said_before_loading() {
     let refused = Engine::open(smollm2(), &OpenOptions { memory: Some(64 << 20), context: Some(512), ..options() });
     let message = refused.err().map(|e| e.to_string()).unwrap_or_default();
     assert!(message.contains("weights") && message.contains("64.0 MiB"), "{message}");
+}
+
+/// Predictions of every type beside those of an f32 cache, over the recorded runs; `benches/results/kv-types.md` has longer text.
+#[test]
+fn packed_caches_stay_near_the_wide_one() {
+    let run = |kv: &str| {
+        let kv = KvChoice::Plan(kv.parse().expect("types"));
+        let mut engine = open(OpenOptions { context: Some(64), kv, ..options() });
+        let mut rows = Vec::new();
+        for run in recorded("smollm2") {
+            let tokens: Vec<u32> = run.prompt_ids.iter().chain(&run.gen_ids).copied().collect();
+            rows.extend(all_logits(engine.producer(), &ids(&tokens), 64).unwrap_or_else(|e| panic!("{e}")));
+        }
+        let report = engine.report();
+        (rows, report.budget.as_ref().expect("a real model has one").per_position, report.notes.len())
+    };
+    let (wide, _, _) = run("f32");
+    let vocab = open(options()).producer().vocab();
+    // 30 layers of 3 heads of 64 channels.
+    for (kv, bytes, limit) in [
+        ("q8", 30 * 3 * 2 * 68, 0.015),
+        ("q8:q4", 30 * 3 * (68 + 40), 0.03),
+        ("tq4", 30 * 3 * 2 * 36, 0.15),
+        ("tq3.5", 30 * 3 * (28 + 36), 0.5),
+        ("tq2", 30 * 3 * 2 * 20, 2.5),
+    ] {
+        let (rows, found, warnings) = run(kv);
+        let kl = compare(&rows, &wide, vocab).mean_kl;
+        println!("{kv}: {kl:.4}, {warnings} warnings");
+        assert_eq!(found, bytes, "{kv}");
+        assert!(kl <= limit, "{kv}: {kl}");
+        assert_eq!(warnings > 0, kv == "tq3.5" || kv == "tq2", "{kv}");
+    }
 }

@@ -2,6 +2,8 @@
 //! [`LogitProducer`]. The suites `real_forward_*` name the models of a family and call these checks.
 #![allow(dead_code, unused_macros, reason = "a suite calls some of the checks")]
 
+pub(crate) mod kv_quant;
+
 use foundation::TokenId;
 use plan::{KvType, KvTypes, Want};
 use std::path::Path;
@@ -47,6 +49,16 @@ macro_rules! chunked {
     };
 }
 
+/// The checks of every cache type, for the golden models named.
+macro_rules! kv_quant {
+    ($($model:literal),+ $(,)?) => {
+        #[test]
+        fn every_cache_type_is_exact_in_itself_and_near_the_wide_one() {
+            families::kv_quant::every_type_is_exact_in_itself(&[$($model),+]);
+        }
+    };
+}
+
 /// Each container of the models.
 fn files(models: &[&str]) -> Vec<GoldenFile> {
     let files: Vec<_> = families().into_iter().filter(|f| models.contains(&f.model)).collect();
@@ -71,12 +83,16 @@ const MORE: usize = 24;
 
 impl Opened {
     fn new(golden: &GoldenFile, device: DeviceKind) -> Self {
+        Self::with(golden, device, KvTypes::both(KvType::F32))
+    }
+
+    fn with(golden: &GoldenFile, device: DeviceKind, kv: KvTypes) -> Self {
         let tokens: Vec<_> = golden.expected().tokens.iter().copied().map(TokenId).collect();
         let options = OpenOptions {
             device,
             threads: Some(2),
             context: Some(tokens.len() + MORE),
-            kv: KvTypes::both(KvType::F32),
+            kv: kv.into(),
             prefill_chunk: tokens.len(),
             all_logits: true,
             ..OpenOptions::default()

@@ -1,0 +1,6 @@
+//! gpt-oss with every type of cached keys and values.
+
+#[macro_use]
+mod families;
+
+kv_quant!["gpt_oss"];

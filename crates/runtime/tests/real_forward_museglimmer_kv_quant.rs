@@ -1,0 +1,6 @@
+//! Muse Glimmer with every type of cached keys and values.
+
+#[macro_use]
+mod families;
+
+kv_quant!["muse_glimmer"];
