@@ -47,7 +47,7 @@ pub(crate) fn run(alias: &str) -> Result<()> {
         let parsed: KvPlan = plan.parse().map_err(|e: String| anyhow!(e))?;
         let mut engine = open(&path, KvChoice::Plan(parsed))?;
         let found = compare(&read(&mut engine)?, &expected, vocab);
-        let bytes = engine.report().budget.map_or(0, |b| b.per_position);
+        let bytes = engine.report().budget.as_ref().map_or(0, |b| b.per_position);
         println!(
             "| {plan} | {bytes} | {:.6} ± {:.6} | {:.4} | {:.2} % |",
             found.mean_kl,

@@ -82,6 +82,7 @@ pub(crate) fn logits(
 
 fn tell(opened: &OpenReport, options: &OpenOptions, verbose: bool) {
     opened.notes.iter().for_each(|text| output::warn(text));
+    report::chosen_kv(opened, options);
     if verbose {
         report::opened(opened, options);
     }
