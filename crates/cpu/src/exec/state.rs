@@ -13,7 +13,7 @@ use std::sync::{Mutex, PoisonError};
 #[derive(Debug)]
 pub(super) enum State {
     /// Keys and values.
-    Kv(Cache),
+    Kv(Box<Cache>),
     /// Copies of a state of fixed size.
     Fixed(FixedStates),
 }
@@ -21,7 +21,7 @@ pub(super) enum State {
 impl State {
     pub(super) fn new(spec: &StateSpec, limits: &Limits) -> Self {
         match spec {
-            StateSpec::Kv(kv) => Self::Kv(Cache::new(*kv, limits.blocks_of(kv.window), limits.kv)),
+            StateSpec::Kv(kv) => Self::Kv(Box::new(Cache::new(*kv, limits.blocks_of(kv.window), limits.kv))),
             fixed => Self::Fixed(FixedStates::new(fixed.fixed_values(), limits.state_slots)),
         }
     }

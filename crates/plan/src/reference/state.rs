@@ -11,7 +11,7 @@ use crate::program::{KV_BLOCK, KvSpec, StateSpec};
 #[derive(Debug)]
 pub(super) enum State {
     /// Keys and values.
-    Kv(Cache),
+    Kv(Box<Cache>),
     /// Copies of a state of fixed size.
     Fixed(FixedStates),
 }
@@ -19,7 +19,7 @@ pub(super) enum State {
 impl State {
     pub(super) fn new(spec: &StateSpec, limits: &Limits) -> Self {
         match spec {
-            StateSpec::Kv(kv) => Self::Kv(Cache::new(*kv, limits)),
+            StateSpec::Kv(kv) => Self::Kv(Box::new(Cache::new(*kv, limits))),
             fixed => Self::Fixed(FixedStates::new(fixed.fixed_values(), limits.state_slots)),
         }
     }
