@@ -190,8 +190,8 @@ fn rotated<W: Widen>(
         }
         if kind == KvType::Tq3 {
             let high = codes[section.len / 4 + eight];
-            for lane in 0..8 {
-                places[lane] |= (high >> lane & 1) << 2;
+            for (lane, place) in places.iter_mut().enumerate() {
+                *place |= (high >> lane & 1) << 2;
             }
         }
         let levels = widen.look_up(table, &places);
