@@ -78,7 +78,7 @@ impl Steered {
             device,
             threads: Some(2),
             context: Some(self.tokens.len()),
-            kv: KvTypes::both(KvType::F32),
+            kv: KvTypes::both(KvType::F32).into(),
             prefill_chunk: self.tokens.len(),
             all_logits: true,
             steer: steer.iter().map(|s| s.parse().expect("well formed")).collect(),
