@@ -62,7 +62,7 @@ fn options(steer: &[String], capture: &[Capture]) -> OpenOptions {
     OpenOptions {
         threads: Some(2),
         context: Some(96),
-        kv: KvTypes::both(KvType::F32),
+        kv: KvTypes::both(KvType::F32).into(),
         all_logits: true,
         steer: steer.iter().map(|s| s.parse().expect("well formed")).collect(),
         capture: capture.iter().map(|c| c.kind).collect(),
