@@ -2,7 +2,7 @@
 
 use crate::capture::Recorder;
 use crate::checkpoint::ModelFiles;
-use crate::engine::{OpenOptions, OpenReport, UseExec, scripted_report, scripted_script, with_exec};
+use crate::open::{OpenOptions, OpenReport, UseExec, check_scripted, scripted_report, scripted_script, with_exec};
 use crate::scheduler::{Scheduler, SchedulerOptions, Service};
 use crate::{RuntimeError, scripted};
 use plan::Exec;
@@ -43,10 +43,10 @@ pub fn open_service(model: impl AsRef<OsStr>, options: &OpenOptions) -> Result<S
     let serve = |tokenizer: &Arc<Tokenizer>| AsService { tokenizer: Arc::clone(tokenizer), options: options.clone() };
     let (service, tokenizer, mut report) = match scripted_script(model) {
         Some(script) => {
+            check_scripted(options)?;
             let (exec, context, tokenizer) = scripted::open(script, options.sequences)?;
             let tokenizer = Arc::new(tokenizer);
-            let report = scripted_report(options, context)?;
-            (serve(&tokenizer).with(exec, None, context), tokenizer, report)
+            (serve(&tokenizer).with(exec, None, context), tokenizer, scripted_report(context))
         }
         None => {
             let files = ModelFiles::open(Path::new(model))?;

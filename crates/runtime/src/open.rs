@@ -1,0 +1,410 @@
+//! How a model is opened: options, what is decided within the machine's memory, what is said of it.
+
+use crate::capture::{CaptureKind, Recorder};
+use crate::checkpoint::ModelFiles;
+use crate::kv::{self, KvChoice, KvReport};
+use crate::machine::Machine;
+use crate::producer::LogitProducer;
+use crate::real_forward::RealForwardRunner;
+use crate::steering::{SteerFile, Steering};
+use crate::{RuntimeError, scripted};
+use cpu::CpuDevice;
+use plan::reference::ReferenceDevice;
+use plan::{
+    Budget, Caps, Device, Exec, KV_BLOCK, KvPlan, KvType, KvTypes, Limits, Passes, Place, PlanError, Program,
+    WeightRole, lower_with,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::path::Path;
+use std::str::FromStr;
+use std::time::{Duration, Instant};
+use tokenizer::Tokenizer;
+use weights::{DType, Weights};
+
+/// Which device runs the model.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DeviceKind {
+    /// The CPU's kernels.
+    #[default]
+    Cpu,
+    /// The scalar reference interpreter: slow, and what every other device is measured against.
+    Reference,
+}
+
+impl FromStr for DeviceKind {
+    type Err = RuntimeError;
+
+    fn from_str(text: &str) -> Result<Self, RuntimeError> {
+        match text {
+            "cpu" | "auto" => Ok(Self::Cpu),
+            "reference" => Ok(Self::Reference),
+            other => Err(RuntimeError::UnknownDevice { found: other.to_owned() }),
+        }
+    }
+}
+
+/// How to open a model.
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    /// The device.
+    pub device: DeviceKind,
+    /// Threads; `None`: as many as the machine and the container give.
+    pub threads: Option<usize>,
+    /// Positions of the context; `None`: as trained, or as many as fit.
+    pub context: Option<usize>,
+    /// How keys and values are stored.
+    pub kv: KvChoice,
+    /// Bytes that may be used; `None`: what the machine has free.
+    pub memory: Option<u64>,
+    /// A type that matrices stored as plain floats are rounded to while they are loaded.
+    pub quantize: Option<DType>,
+    /// Directions that change the residual stream, in order.
+    pub steer: Vec<SteerFile>,
+    /// What of the inside is kept for [`LogitProducer::captured`], in memory: a residual stream takes
+    /// layers × hidden × 4 bytes a position.
+    pub capture: Vec<CaptureKind>,
+    /// Prompt tokens fed at once.
+    pub prefill_chunk: usize,
+    /// Keep room for the logits of a whole chunk, not of one row.
+    pub all_logits: bool,
+    /// Sequences of a whole context each that memory is kept for; see [`crate::open_service`].
+    pub sequences: usize,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        Self {
+            device: DeviceKind::Cpu,
+            threads: None,
+            context: None,
+            kv: KvTypes::both(KvType::F16).into(),
+            memory: None,
+            quantize: None,
+            steer: Vec::new(),
+            capture: Vec::new(),
+            prefill_chunk: 256,
+            all_logits: false,
+            sequences: 1,
+        }
+    }
+}
+
+/// What was decided when a model was opened.
+#[derive(Clone, Debug)]
+pub struct OpenReport {
+    /// Memory, exactly; `None` for a scripted model.
+    pub budget: Option<Budget>,
+    /// What could have been used; `None` where the system does not say.
+    pub available: Option<u64>,
+    /// The cache's types; `None` for a scripted model.
+    pub kv: Option<KvReport>,
+    /// Positions of the context.
+    pub context: usize,
+    /// Positions the model was trained for.
+    pub trained_context: usize,
+    /// Threads in use.
+    pub threads: usize,
+    /// Time to open, tokenizer included.
+    pub elapsed: Duration,
+    /// Things the user should know.
+    pub notes: Vec<String>,
+    /// Tensors of the checkpoint that the model does not read, by name with numbers as `*`, and how many there are of each.
+    pub unused: Vec<(String, usize)>,
+}
+
+/// The prefix of a scripted model's name.
+const SCRIPTED: &str = "scripted:";
+
+/// The file of a scripted model, if the name is one.
+pub(crate) fn scripted_script(model: &OsStr) -> Option<&Path> {
+    model.to_str().and_then(|m| m.strip_prefix(SCRIPTED)).map(Path::new)
+}
+
+/// Refuses what a scripted model, having neither weights nor layers, cannot do.
+pub(crate) fn check_scripted(options: &OpenOptions) -> Result<(), RuntimeError> {
+    if let Some(to) = options.quantize {
+        let reason = "a scripted model has no weights".to_owned();
+        return Err(PlanError::CannotQuantise { to: to.name(), reason }.into());
+    }
+    if let Some(SteerFile { file, .. }) = options.steer.first() {
+        let reason = "a scripted model has no residual stream".to_owned();
+        return Err(RuntimeError::Steering { file: file.clone(), reason });
+    }
+    if let Some(kind) = options.capture.first() {
+        let reason = "a scripted model has no inside".to_owned();
+        return Err(RuntimeError::NothingToCapture { what: kind.name(), reason });
+    }
+    Ok(())
+}
+
+/// What there is to say of a scripted model.
+pub(crate) fn scripted_report(context: usize) -> OpenReport {
+    OpenReport {
+        budget: None,
+        kv: None,
+        available: None,
+        context,
+        trained_context: context,
+        threads: 1,
+        elapsed: Duration::ZERO,
+        notes: Vec::new(),
+        unused: Vec::new(),
+    }
+}
+
+type Producer = Box<dyn LogitProducer + Send>;
+type Opened = (Producer, OpenReport);
+
+/// Opens a scripted model for one sequence, with its vocabulary.
+pub(crate) fn open_scripted(
+    script: &Path,
+    options: &OpenOptions,
+) -> Result<(Producer, OpenReport, Tokenizer), RuntimeError> {
+    check_scripted(options)?;
+    let (exec, context, tokenizer) = scripted::open(script, 1)?;
+    Ok((Box::new(RealForwardRunner::new(exec, context)), scripted_report(context), tokenizer))
+}
+
+/// Opens a model for its logits alone; it needs no tokenizer.
+pub fn open_logits(model: impl AsRef<OsStr>, options: &OpenOptions) -> Result<Opened, RuntimeError> {
+    let started = Instant::now();
+    let model = model.as_ref();
+    let (producer, mut report) = match scripted_script(model) {
+        Some(script) => {
+            let (producer, report, _) = open_scripted(script, options)?;
+            (producer, report)
+        }
+        None => open_producer(&ModelFiles::open(Path::new(model))?, options)?,
+    };
+    report.elapsed = started.elapsed();
+    Ok((producer, report))
+}
+
+impl ModelFiles {
+    /// The program that the options' device would run.
+    pub fn program(&self, options: &OpenOptions) -> Result<Program, RuntimeError> {
+        let caps = match options.device {
+            DeviceKind::Cpu => CpuDevice::new(options.threads).caps(),
+            DeviceKind::Reference => ReferenceDevice.caps(),
+        };
+        Ok(self.lower(&caps, options)?.0)
+    }
+
+    /// The program and the weights it refers to.
+    fn lower(&self, caps: &Caps, options: &OpenOptions) -> Result<(Program, Weights), RuntimeError> {
+        let steering = Steering::load(&options.steer, &self.spec)?;
+        let tapped = |place: Place| options.capture.iter().any(|kind| kind.point() == place.point);
+        let passes = Passes { steering: &steering.steer, tapped: Some(&tapped), quantise: options.quantize };
+        let program = lower_with(caps, &self.spec, &self.index, &passes)?;
+        let found = |kind: &&CaptureKind| program.taps.iter().any(|tap| tap.place.point == kind.point());
+        if let Some(kind) = options.capture.iter().find(|kind| !found(kind)) {
+            let reason = format!("a {} model of this shape has no place for it", self.spec.family);
+            return Err(RuntimeError::NothingToCapture { what: kind.name(), reason });
+        }
+        Ok((program, steering.beside(&self.weights)))
+    }
+
+    /// Tensors that none of the programs reads, by name with numbers as `*`, and how many there are of each.
+    pub fn unused(&self, programs: &[Program]) -> Vec<(String, usize)> {
+        let read: BTreeSet<_> = programs.iter().flat_map(|p| &p.weights).flat_map(|w| w.source.tensors()).collect();
+        let mut unused = BTreeMap::new();
+        for name in self.index.names().filter(|name| !read.contains(name)) {
+            let parts = name.split('.').map(|part| if part.parse::<usize>().is_ok() { "*" } else { part });
+            *unused.entry(parts.collect::<Vec<_>>().join(".")).or_insert(0) += 1;
+        }
+        unused.into_iter().collect()
+    }
+
+    /// The memory that a context would take on the options' device, exactly; loads nothing.
+    pub fn memory(&self, options: &OpenOptions, context: usize) -> Result<Budget, RuntimeError> {
+        let KvChoice::Plan(kv) = &options.kv else { return Err(RuntimeError::KvNotMeasured) };
+        let device = CpuDevice::new(options.threads);
+        let caps = if options.device == DeviceKind::Cpu { device.caps() } else { ReferenceDevice.caps() };
+        let (mut program, weights) = self.lower(&caps, options)?;
+        program.keep_kv(kv)?;
+        let (programs, limits) = ([program], limits(options, kv, context));
+        let budget = match options.device {
+            DeviceKind::Cpu => device.memory(&programs, &weights, &limits),
+            DeviceKind::Reference => ReferenceDevice.memory(&programs, &weights, &limits),
+        };
+        Ok(budget?)
+    }
+}
+
+/// Compiles the model for its device within the memory there is.
+pub(crate) fn open_producer(files: &ModelFiles, options: &OpenOptions) -> Result<Opened, RuntimeError> {
+    with_exec(files, options, AsProducer)
+}
+
+/// What to make of a compiled model, whatever its device.
+pub(crate) trait UseExec {
+    /// The thing made.
+    type Output;
+
+    /// Makes it of a model for sequences of up to `context` positions.
+    fn with<E: Exec + Send + 'static>(self, exec: E, recorder: Option<Recorder>, context: usize) -> Self::Output;
+}
+
+struct AsProducer;
+
+impl UseExec for AsProducer {
+    type Output = Producer;
+
+    fn with<E: Exec + Send + 'static>(self, exec: E, recorder: Option<Recorder>, context: usize) -> Self::Output {
+        let runner = RealForwardRunner::new(exec, context);
+        Box::new(match recorder {
+            Some(recorder) => runner.recorded_by(recorder),
+            None => runner,
+        })
+    }
+}
+
+/// Compiles the model for its device and hands it over.
+pub(crate) fn with_exec<U: UseExec>(
+    files: &ModelFiles,
+    options: &OpenOptions,
+    user: U,
+) -> Result<(U::Output, OpenReport), RuntimeError> {
+    match options.device {
+        DeviceKind::Cpu => {
+            let device = CpuDevice::new(options.threads);
+            let Compiled { exec, recorder, report } = compile(&device, files, options, device.threads())?;
+            Ok((user.with(exec, recorder, report.context), report))
+        }
+        DeviceKind::Reference => {
+            let Compiled { exec, recorder, report } = compile(&ReferenceDevice, files, options, 1)?;
+            Ok((user.with(exec, recorder, report.context), report))
+        }
+    }
+}
+
+/// A compiled model.
+struct Compiled<E> {
+    exec: E,
+    /// Where something is captured.
+    recorder: Option<Recorder>,
+    report: OpenReport,
+}
+
+/// What a program must be able to do at once for the options' sequences of `context` positions each.
+fn limits(options: &OpenOptions, kv: &KvPlan, context: usize) -> Limits {
+    let sequences = options.sequences.max(1);
+    // Beside the share of prompts, every other sequence may add a row.
+    let rows = options.prefill_chunk.clamp(1, context.max(1)) + sequences - 1;
+    let wanted = if options.all_logits { rows } else { sequences };
+    let one = Limits::for_context(context, rows, kv.all);
+    let blocks = one.blocks.saturating_mul(sequences);
+    Limits { wanted, sequences, blocks, state_slots: one.state_slots.saturating_mul(sequences), ..one }
+}
+
+fn compile<D: Device>(
+    device: &D,
+    files: &ModelFiles,
+    options: &OpenOptions,
+    threads: usize,
+) -> Result<Compiled<D::Exec>, RuntimeError> {
+    let caps = device.caps();
+    let (program, weights) = files.lower(&caps, options)?;
+    let recorder = (!program.taps.is_empty()).then(|| Recorder::new(&program));
+    let mut programs = vec![program];
+    let measured = match &options.kv {
+        KvChoice::Plan(_) => None,
+        KvChoice::Auto(bytes) => {
+            let context = options.context.unwrap_or(files.spec.context).min(files.spec.context).max(1);
+            let limits = |context| limits(options, &KvTypes::both(KvType::F16).into(), context);
+            Some(kv::choose(device, (files, &weights), &programs, (*bytes, context), &limits)?)
+        }
+    };
+    let kv = match (&options.kv, &measured) {
+        (_, Some(report)) => report.plan.clone(),
+        (KvChoice::Plan(plan), None) => plan.clone(),
+        (KvChoice::Auto(_), None) => unreachable!("types are chosen above"),
+    };
+    programs.iter_mut().try_for_each(|program| program.keep_kv(&kv))?;
+    let unused = files.unused(&programs);
+    let mut notes = files.spec.notes.clone();
+    notes.extend(options.quantize.and_then(|to| kept_as_stored(&programs, to)));
+    let available = options.memory.or_else(|| Machine::default().available_memory());
+    let budget = |context| device.memory(&programs, &weights, &limits(options, &kv, context));
+    let context = choose_context(files.spec.context, options, available, &budget)?;
+    let budget = budget(context)?;
+    let kv_report = match measured {
+        Some(report) => report,
+        None if kv.packed() => {
+            let (report, warning) = kv::check(device, (files, &weights), &programs, (&kv, context))?;
+            notes.extend(warning);
+            report
+        }
+        None => KvReport { plan: kv.clone(), divergence: None, tokens: 0, layers: Vec::new() },
+    };
+    let exec = device.compile(programs, &weights, limits(options, &kv, context))?;
+    let report = OpenReport {
+        budget: Some(budget),
+        kv: Some(kv_report),
+        available,
+        context,
+        trained_context: files.spec.context,
+        threads,
+        elapsed: Duration::ZERO,
+        notes,
+        unused,
+    };
+    Ok(Compiled { exec, recorder, report })
+}
+
+/// Says which matrices could not be rounded, if there are any.
+fn kept_as_stored(programs: &[Program], to: DType) -> Option<String> {
+    let matrices = programs.iter().flat_map(|p| &p.weights).filter(|w| w.role != WeightRole::Vector);
+    let narrow =
+        matrices.filter(|w| w.role != WeightRole::Table && w.to.is_none() && to.bytes_for(w.shape[1]).is_none());
+    let names: Vec<_> = narrow.map(|w| w.source.to_string()).collect();
+    let (first, count) = (names.first()?, names.len());
+    let others = if count > 1 { format!(" and {} more", count - 1) } else { String::new() };
+    let block = to.block_len();
+    Some(format!("{first}{others} stay as they are stored: their rows are no multiple of {block} values"))
+}
+
+/// The context asked for if it fits, else the trained one or as much of it as fits.
+fn choose_context(
+    trained: usize,
+    options: &OpenOptions,
+    available: Option<u64>,
+    budget: &dyn Fn(usize) -> Result<Budget, PlanError>,
+) -> Result<usize, RuntimeError> {
+    let (asked, sequences) = (options.context, options.sequences.max(1));
+    if let Some(0) = asked {
+        return Err(RuntimeError::Context { asked: 0, reason: "it must hold at least one token".to_owned() });
+    }
+    if let Some(asked) = asked.filter(|asked| *asked > trained) {
+        let reason = format!("the model was trained for {trained}; ask for at most that");
+        return Err(RuntimeError::Context { asked, reason });
+    }
+    let wanted = asked.unwrap_or(trained);
+    let full = budget(wanted)?;
+    let Some(available) = available else { return Ok(wanted) };
+    if full.total() <= available {
+        return Ok(wanted);
+    }
+    // A whole number of blocks for each sequence.
+    let fits = full.largest_context(available) as usize / KV_BLOCK / sequences * KV_BLOCK;
+    if asked.is_none() && fits >= KV_BLOCK {
+        return Ok(fits);
+    }
+    Err(RuntimeError::Memory {
+        needed: mebibytes(full.total()),
+        available: mebibytes(available),
+        arithmetic: format!(
+            "weights {} + cache of {sequences} × {wanted} positions × {} B = {} + activations {}; a context of {fits} would fit",
+            mebibytes(full.weights),
+            full.per_position,
+            mebibytes(full.states),
+            mebibytes(full.slots),
+        ),
+    })
+}
+
+/// Bytes for people.
+pub fn mebibytes(bytes: u64) -> String {
+    format!("{:.1} MiB", bytes as f64 / (1024.0 * 1024.0))
+}
