@@ -3,4 +3,4 @@
 #[macro_use]
 mod families;
 
-chunked!["gpt_oss"];
+chunked!["gpt_oss", "gpt_oss_lim7"];

@@ -3,4 +3,4 @@
 #[macro_use]
 mod families;
 
-chunked!["llama", "llama_rope3", "mistral", "qwen2", "qwen3"];
+chunked!["llama", "llama_rope3", "llama_tied", "mistral", "qwen2", "qwen3", "olmo2"];

@@ -3,4 +3,4 @@
 #[macro_use]
 mod families;
 
-chunked!["qwen4_exp"];
+chunked!["qwen4_exp", "qwen4_exp_ple64"];

@@ -1,7 +1,8 @@
 //! A mixture of identical experts is the dense model: SmolLM2 upcycled, on a text.
 
-use testkit::{nmse, smollm2, upcycled};
-use turbospark_runtime::{Engine, GenerationConfig, OpenOptions, all_logits};
+use foundation::TokenId;
+use testkit::{Router, nmse, smollm2, upcycled};
+use turbospark_runtime::{DeviceKind, Engine, GenerationConfig, OpenOptions, all_logits, open_logits};
 
 const TEXT: &str = "The river rises in the hills above the old town, and in spring, when the snow melts, it carries \
                     branches and stones down to the mill, where children wait for them.";
@@ -10,7 +11,7 @@ const TEXT: &str = "The river rises in the hills above the old town, and in spri
 #[test]
 fn identical_experts_are_the_dense_model() {
     let mut results = Vec::new();
-    for path in [smollm2(), upcycled()] {
+    for path in [smollm2(), upcycled(Router::Even)] {
         let options = OpenOptions { context: Some(128), all_logits: true, ..OpenOptions::default() };
         let mut engine = Engine::open(path, &options).unwrap_or_else(|e| panic!("{e}"));
         let tokens = engine.prompt_tokens(TEXT).unwrap_or_else(|e| panic!("{e}"));
@@ -22,4 +23,19 @@ fn identical_experts_are_the_dense_model() {
     let error = nmse(&results[1].0, &results[0].0);
     assert_eq!(error, 0.0, "the same logits");
     assert_eq!(results[1].1, results[0].1, "the same greedy tokens");
+}
+
+/// Unequal weights add up to one but for a rounding of the last bit, so in plain arithmetic the logits agree to that. (With
+/// activations in 8 bits such a rounding can move a code by one, which says nothing of the mixture.)
+#[test]
+fn unequal_weights_of_identical_experts_add_up_to_the_dense_model() {
+    let tokens = [504, 7446, 11119, 281, 260, 7744, 1486].map(TokenId);
+    let options =
+        OpenOptions { device: DeviceKind::Reference, context: Some(32), all_logits: true, ..OpenOptions::default() };
+    let [dense, mixture] = [smollm2(), upcycled(Router::Random)].map(|path| {
+        let (mut producer, _) = open_logits(path, &options).unwrap_or_else(|e| panic!("{e}"));
+        all_logits(&mut *producer, &tokens, tokens.len()).unwrap_or_else(|e| panic!("{e}"))
+    });
+    let error = nmse(&mixture, &dense);
+    assert!(error > 0.0 && error < 1e-8, "NMSE {error}");
 }

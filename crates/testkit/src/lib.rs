@@ -24,4 +24,4 @@ pub use random::Random;
 pub use real::{model_store, smollm2};
 pub use recorded::{Agreement, Run, Step, agreement, recorded};
 pub use synthetic::{Architecture, Options, Synthetic, synthetic};
-pub use upcycled::upcycled;
+pub use upcycled::{Router, upcycled};

@@ -78,6 +78,9 @@ struct Opened {
     tokens: Vec<TokenId>,
 }
 
+/// Models whose state cannot be cut anywhere: a rewind goes back to a kept point at or before the one asked for.
+const RECURRENT: [&str; 4] = ["qwen3_5", "qwen3_5_moe", "qwen4_exp", "qwen4_exp_ple64"];
+
 /// Positions beyond the golden prompt.
 const MORE: usize = 24;
 
@@ -160,7 +163,8 @@ pub(crate) fn rewinds_are_exact(models: &[&str]) {
         let (whole, vocab) = (opened.rest(usize::MAX), opened.producer.vocab());
         for to in [71, 61, 33, 32, 8, 1] {
             let reached = opened.producer.rewind(to);
-            assert!(reached <= to && opened.producer.position() == reached, "{}: {reached} for {to}", golden.model);
+            let near = if RECURRENT.contains(&golden.model) { reached <= to } else { reached == to };
+            assert!(near && opened.producer.position() == reached, "{}: {reached} for {to}", golden.model);
             assert_eq!(opened.producer.fed(), &opened.tokens[..reached]);
             assert!(same_bits(&opened.rest(5), &whole[reached * vocab..]), "{} rewound to {reached}", golden.model);
         }
