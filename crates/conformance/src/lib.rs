@@ -7,10 +7,12 @@
 //! It opens models without a runtime or a tokenizer, and panics on mistakes of the tests' own.
 #![forbid(unsafe_code)]
 
+mod broken;
 mod compare;
 mod drive;
 mod graph;
 
+pub use broken::with_damaged_tables;
 pub use compare::{Difference, Failures, difference};
 pub use drive::{Driver, TRUNK};
 pub use graph::Graph;

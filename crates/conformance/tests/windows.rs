@@ -3,12 +3,9 @@
 
 use cpu::{CpuDevice, CpuExec};
 use plan::reference::ReferenceDevice;
-use plan::{
-    Batch, BlockId, Device, Exec, ExecError, KvType, KvTypes, Limits, Outputs, ProgramId, SequenceArgs, SequenceId,
-    Sequences, StateCopy, Table, Tap, Want, lower_for,
-};
+use plan::{BlockId, Device, Exec, KvType, KvTypes, Limits, SequenceId, Sequences, Table, Want, lower_for};
 use testkit::{Model, Options, Random, families, synthetic};
-use turbospark_conformance::{Driver, Failures};
+use turbospark_conformance::{Driver, Failures, with_damaged_tables};
 
 /// More than four of the widest windows here, 33, with a block on either side.
 const LENGTH: usize = 200;
@@ -193,63 +190,13 @@ fn random_schedules_change_no_bit() {
     failures.finish();
 }
 
-/// Runs another device with two entries of every block table of one window exchanged.
-struct Swapped {
-    exec: CpuExec,
-    window: Option<usize>,
-    /// Entries counted from the end of the table.
-    entries: [usize; 2],
-}
-
-impl Exec for Swapped {
-    fn limits(&self) -> &Limits {
-        self.exec.limits()
-    }
-
-    fn windows(&self) -> &[Option<usize>] {
-        self.exec.windows()
-    }
-
-    fn has_fixed_states(&self) -> bool {
-        self.exec.has_fixed_states()
-    }
-
-    fn vocab(&self, program: ProgramId) -> usize {
-        self.exec.vocab(program)
-    }
-
-    fn taps(&self, program: ProgramId) -> &[Tap] {
-        self.exec.taps(program)
-    }
-
-    fn run(&mut self, program: ProgramId, batch: &Batch<'_>, outputs: &mut Outputs<'_>) -> Result<(), ExecError> {
-        let broken = |args: &SequenceArgs<'_>| {
-            let mut tables: Vec<Table> = args.tables.to_vec();
-            for table in tables.iter_mut().filter(|table| table.window == self.window) {
-                let place =
-                    |from_end| table.blocks.len().checked_sub(from_end).filter(|at| table.blocks[*at] != BlockId::HOLE);
-                if let [Some(a), Some(b)] = self.entries.map(place) {
-                    table.blocks.swap(a, b);
-                }
-            }
-            tables
-        };
-        let tables: Vec<_> = batch.sequences.iter().map(broken).collect();
-        let sequences: Vec<_> = batch
-            .sequences
-            .iter()
-            .zip(&tables)
-            .map(|(args, tables)| SequenceArgs { tables, slot: args.slot })
-            .collect();
-        self.exec.run(program, &Batch { sequences: &sequences, ..*batch }, outputs)
-    }
-
-    fn copy_states(&mut self, copies: &[StateCopy]) -> Result<(), ExecError> {
-        self.exec.copy_states(copies)
-    }
-
-    fn keep_kv(&mut self, kv: &plan::KvPlan) -> Result<(), plan::PlanError> {
-        self.exec.keep_kv(kv)
+/// Exchanges two entries, counted from the end, of the tables of a window.
+fn swap(tables: &mut [Vec<Table>], window: Option<usize>, entries: [usize; 2]) {
+    for table in tables.iter_mut().flatten().filter(|table| table.window == window) {
+        let place = |from_end| table.blocks.len().checked_sub(from_end).filter(|at| table.blocks[*at] != BlockId::HOLE);
+        if let [Some(a), Some(b)] = entries.map(place) {
+            table.blocks.swap(a, b);
+        }
     }
 }
 
@@ -262,7 +209,7 @@ fn a_broken_block_table_is_noticed() {
     let broken = |window, entries| {
         let program = lower_for(&device().caps(), &model.spec, &model.index).expect("lowers");
         let exec = device().compile(vec![program], &model.weights, limits(ROWS, 1)).expect("compiles");
-        let sequences = Sequences::new(Swapped { exec, window, entries });
+        let sequences = Sequences::new(with_damaged_tables(exec, |tables| swap(tables, window, entries)));
         let found = Driver { sequences }.logits(&ids, 7);
         turbospark_conformance::difference(&found, &expected).is_some()
     };

@@ -5,6 +5,7 @@
 //! steps: the place to read what a step means, and the oracle of every kernel.
 #![forbid(unsafe_code)]
 
+mod around;
 mod blocks;
 mod budget;
 mod device;
@@ -26,6 +27,7 @@ mod source;
 mod steering;
 mod step;
 
+pub use around::Around;
 pub use blocks::{BlockId, StateSlot, Table};
 pub use budget::{Budget, GroupBudget, windows};
 pub use device::{Batch, Caps, Device, Exec, Limits, Outputs, SequenceArgs, StateCopy, StatePiece};

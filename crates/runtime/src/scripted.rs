@@ -7,7 +7,7 @@
 
 use crate::RuntimeError;
 use foundation::TokenId;
-use plan::{Batch, Exec, ExecError, Fault, KV_BLOCK, Limits, Outputs, ProgramId, Script, ScriptedExec, StateCopy, Tap};
+use plan::{Around, Batch, Exec, Fault, KV_BLOCK, Outputs, Script, ScriptedExec};
 use serde_json::Value;
 use std::path::Path;
 use std::time::Duration;
@@ -50,7 +50,10 @@ fn byte_piece(byte: u8) -> String {
 }
 
 /// A scripted model for some sequences of a context, the context, and the vocabulary, from a file.
-pub(crate) fn open(path: &Path, sequences: usize) -> Result<(Paced, usize, Tokenizer), RuntimeError> {
+pub(crate) fn open(
+    path: &Path,
+    sequences: usize,
+) -> Result<(impl Exec + Send + use<>, usize, Tokenizer), RuntimeError> {
     let bad = |reason: String| RuntimeError::Script { path: path.to_owned(), reason };
     let text = std::fs::read(path).map_err(|source| RuntimeError::Read { path: path.to_owned(), source })?;
     let json: Value = serde_json::from_slice(&text).map_err(|e| bad(format!("expected JSON: {e}")))?;
@@ -78,46 +81,13 @@ pub(crate) fn open(path: &Path, sequences: usize) -> Result<(Paced, usize, Token
     }
     let step = Duration::from_millis(json["step_ms"].as_u64().unwrap_or(0));
     let blocks = context.div_ceil(KV_BLOCK).saturating_mul(sequences.max(1));
-    Ok((Paced { exec: ScriptedExec::new(script, blocks), step }, context, byte_tokenizer()?))
-}
-
-/// Takes a fixed real time for each run that answers.
-#[derive(Debug)]
-pub(crate) struct Paced {
-    exec: ScriptedExec,
-    step: Duration,
-}
-
-impl Exec for Paced {
-    fn limits(&self) -> &Limits {
-        self.exec.limits()
-    }
-
-    fn windows(&self) -> &[Option<usize>] {
-        self.exec.windows()
-    }
-
-    fn has_fixed_states(&self) -> bool {
-        self.exec.has_fixed_states()
-    }
-
-    fn vocab(&self, program: ProgramId) -> usize {
-        self.exec.vocab(program)
-    }
-
-    fn taps(&self, program: ProgramId) -> &[Tap] {
-        self.exec.taps(program)
-    }
-
-    fn run(&mut self, program: ProgramId, batch: &Batch<'_>, outputs: &mut Outputs<'_>) -> Result<(), ExecError> {
-        self.exec.run(program, batch, outputs)?;
+    // Each run that answers takes its time.
+    let paced = move |exec: &mut ScriptedExec, program, batch: &Batch<'_>, outputs: &mut Outputs<'_>| {
+        exec.run(program, batch, outputs)?;
         if !batch.wanted.is_empty() {
-            std::thread::sleep(self.step);
+            std::thread::sleep(step);
         }
         Ok(())
-    }
-
-    fn copy_states(&mut self, copies: &[StateCopy]) -> Result<(), ExecError> {
-        self.exec.copy_states(copies)
-    }
+    };
+    Ok((Around::new(ScriptedExec::new(script, blocks), paced), context, byte_tokenizer()?))
 }
