@@ -1,7 +1,8 @@
-//! Developer commands: `cargo xtask verify-real`, `cargo xtask take-apart`, `cargo xtask kv-types`.
+//! Developer commands: see the usage text below.
 #![forbid(unsafe_code)]
 
 mod kv_types;
+mod random_hybrid;
 mod verify_real;
 
 fn main() -> anyhow::Result<()> {
@@ -12,11 +13,13 @@ fn main() -> anyhow::Result<()> {
         ["take-apart", gguf] => take_apart(gguf),
         ["kv-types"] => kv_types::run("smollm2"),
         ["kv-types", model] => kv_types::run(model),
+        ["random-hybrid", folder] => random_hybrid::write(folder.as_ref()),
         _ => {
             eprintln!(
                 "usage: cargo xtask verify-real [MODEL]   check real models against recorded llama.cpp runs\n\
                  usage: cargo xtask take-apart GGUF       write a golden GGUF file as what it adds to its safetensors\n\
-                 usage: cargo xtask kv-types [MODEL]      measure every type of cached keys and values"
+                 usage: cargo xtask kv-types [MODEL]      measure every type of cached keys and values\n\
+                 usage: cargo xtask random-hybrid FOLDER  write a small Qwen3.5 with random weights, to measure with"
             );
             std::process::exit(2)
         }
