@@ -29,6 +29,18 @@ pub trait LogitProducer {
     /// recurrent state and position together.
     fn rewind(&mut self, to: usize) -> usize;
 
+    /// Goes to where it can best go on to `prompt` from, and returns how many of its tokens need not be fed again; at
+    /// least one is left, so that there are logits.
+    fn resume(&mut self, prompt: &[TokenId]) -> usize {
+        let most = prompt.len().saturating_sub(1);
+        self.rewind(shared(self.fed(), prompt).min(most))
+    }
+
+    /// How many other conversations were given up so far to make room.
+    fn evicted(&self) -> u64 {
+        0
+    }
+
     /// What the places looked at held at the positions in the cache; nothing unless it was asked for at open.
     fn captured(&self) -> &[Captured] {
         &[]
@@ -105,6 +117,11 @@ impl LogitProducer for ScriptedLogitProducer {
         }
         self.position()
     }
+}
+
+/// How many tokens two sequences have in common from their beginning.
+pub(crate) fn shared(a: &[TokenId], b: &[TokenId]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
 /// The checks of every producer before it feeds.

@@ -89,6 +89,8 @@ pub struct RawDecodeResult {
     pub kv_position: usize,
     /// The tokens really in the cache; the last chosen one normally is not.
     pub kv_backed_token_ids: Vec<TokenId>,
+    /// Whether another parked conversation was given up to make room for this one.
+    pub session_slot_evicted: bool,
     /// The worst memory pressure seen on the way; `None` where the system does not say, or nobody looked.
     pub peak_memory_pressure: Option<MemoryPressure>,
 }
@@ -135,7 +137,8 @@ impl Generation<'_> {
     ) -> Result<RawDecodeResult, RuntimeError> {
         let budget = admit(prompt.len(), self.config, self.producer.context())?;
         let started = Instant::now();
-        let reused = self.reuse_prefix(prompt);
+        let evicted = self.producer.evicted();
+        let reused = self.producer.resume(prompt);
         let mut logits = vec![0.0; self.producer.vocab()];
         let complete = self.prefill(prompt, reused, &mut logits, on_progress)?;
         let prefilled = Instant::now();
@@ -156,14 +159,9 @@ impl Generation<'_> {
             reason,
             kv_position: self.producer.position(),
             kv_backed_token_ids: self.producer.fed().to_vec(),
+            session_slot_evicted: self.producer.evicted() > evicted,
             peak_memory_pressure: None,
         })
-    }
-
-    /// Keeps what the cache shares with the prompt, but always leaves one token to feed.
-    fn reuse_prefix(&mut self, prompt: &[TokenId]) -> usize {
-        let common = self.producer.fed().iter().zip(prompt).take_while(|(a, b)| a == b).count();
-        self.producer.rewind(common.min(prompt.len() - 1))
     }
 
     /// Feeds the prompt from `reused` on; false if cancelled.

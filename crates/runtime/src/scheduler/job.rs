@@ -78,6 +78,7 @@ impl Job {
             reason,
             kv_position: fed,
             kv_backed_token_ids: tokens,
+            session_slot_evicted: false,
             peak_memory_pressure: None,
         })));
     }
