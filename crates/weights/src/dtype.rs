@@ -124,7 +124,21 @@ impl DType {
     ];
 
     /// The types that values can be rounded to.
-    pub const QUANTISERS: [Self; 2] = [Self::Q8_0, Self::Q4_0];
+    pub const QUANTISERS: [Self; 13] = [
+        Self::Q8_0,
+        Self::Q4_0,
+        Self::Q4_1,
+        Self::Q5_0,
+        Self::Q5_1,
+        Self::Q2K,
+        Self::Q3K,
+        Self::Q4K,
+        Self::Q5K,
+        Self::Q6K,
+        Self::IQ4NL,
+        Self::IQ4XS,
+        Self::MXFP4,
+    ];
 
     /// True for plain floating-point numbers.
     pub fn is_float(self) -> bool {

@@ -185,6 +185,12 @@ impl Tensor {
     /// The values rounded to one of [`DType::QUANTISERS`], on as many threads as there are cores; no more than the result
     /// and a few rows of `f32` are held. Errors if the last dimension is no whole number of blocks or a value does not fit.
     pub fn quantised(&self, dtype: DType) -> Result<Self, WeightsError> {
+        self.quantised_for(dtype, None)
+    }
+
+    /// As [`Self::quantised`], with how much the squared error of each column counts: as many numbers as columns, or as
+    /// many for each of the matrices that are one above the other.
+    pub fn quantised_for(&self, dtype: DType, importance: Option<&[f32]>) -> Result<Self, WeightsError> {
         const ELEMENTS_AT_A_TIME: usize = 1 << 16;
         let misfit =
             |expected, found| WeightsError::Argument { tensor: self.name().into(), field: "columns", expected, found };
@@ -192,19 +198,34 @@ impl Tensor {
         let Some(stride) = dtype.bytes_for(cols) else {
             return Err(misfit(format!("a multiple of {} for {dtype}", dtype.block_len()), cols.to_string()));
         };
+        let matrices = importance.map_or(1, |all| all.len() / cols.max(1)).max(1);
+        if let Some(found) = importance.map(<[f32]>::len)
+            && (found != matrices * cols || !rows.is_multiple_of(matrices))
+        {
+            let expected = format!("importance of {cols} columns for each of equally many of {rows} rows");
+            return Err(misfit(expected, format!("{found} numbers")));
+        }
+        let rows_a_matrix = rows / matrices;
         let mut bytes = vec![0; rows * stride];
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let rows_at_a_time = (ELEMENTS_AT_A_TIME / cols.max(1)).max(1);
         let rows_a_thread = rows.div_ceil(threads).next_multiple_of(rows_at_a_time);
         let convert = |first: usize, out: &mut [u8]| -> Result<(), WeightsError> {
             let mut values = vec![0.0; rows_at_a_time * cols];
+            let mut counts = vec![0.0; importance.map_or(0, |_| values.len())];
             for (index, out) in out.chunks_mut(rows_at_a_time * stride).enumerate() {
                 let first = first + index * rows_at_a_time;
                 let values = &mut values[..out.len() / stride * cols];
                 for (row, values) in values.chunks_exact_mut(cols).enumerate() {
                     self.row_to_f32(first + row, values)?;
                 }
-                block::quantise(dtype, values, out).map_err(|error| error.of_tensor(self.name()))?;
+                let counts = importance.map(|all| {
+                    for (row, counts) in counts.chunks_exact_mut(cols).enumerate().take(values.len() / cols) {
+                        counts.copy_from_slice(&all[(first + row) / rows_a_matrix * cols..][..cols]);
+                    }
+                    &counts[..values.len()]
+                });
+                block::quantise(dtype, values, counts, out).map_err(|error| error.of_tensor(self.name()))?;
             }
             Ok(())
         };

@@ -66,7 +66,7 @@ pub(crate) struct PlaceFlags {
     /// auto:BYTES measures the model and chooses for each layer, so that the cache of the whole context takes at most that.
     #[arg(long, value_name = "TYPE|K:V|auto:BYTES", default_value = "f16", value_parser = kv)]
     pub(crate) kv: KvChoice,
-    /// Round matrices stored as plain floats while loading them: q8_0 or q4_0
+    /// Round matrices stored as plain floats while loading them: q8_0, q4_0, q4_1, q5_0, q5_1, q2_k … q6_k, iq4_nl, iq4_xs, mxfp4
     #[arg(long, value_name = "TYPE", value_parser = quantize)]
     pub(crate) quantize: Option<DType>,
     /// Memory that may be used, as 4GiB or 512MiB [default: what the machine has free]

@@ -61,7 +61,7 @@ pub(crate) fn quantize(text: &str) -> Result<DType, String> {
     let known = DType::QUANTISERS.into_iter();
     known.clone().find(|dtype| dtype.name().eq_ignore_ascii_case(text)).ok_or_else(|| {
         let known: Vec<_> = known.map(|dtype| dtype.name().to_ascii_lowercase()).collect();
-        format!("this version rounds to {}", known.join(" or "))
+        format!("this version rounds to {}", known.join(", "))
     })
 }
 

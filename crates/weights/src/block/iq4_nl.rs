@@ -7,7 +7,8 @@
 //!
 //! `x = d · CODEBOOK[q]`
 
-use super::float::half_at;
+use super::float::{half_at, put_half};
+use super::search;
 use std::ops::Range;
 
 /// Elements in a block.
@@ -34,4 +35,20 @@ pub(super) fn scaled(scale: f32, codebook: &[i8; 16], nibbles: &[u8], out: &mut 
         *low = scale * f32::from(codebook[usize::from(byte & 15)]);
         *high = scale * f32::from(codebook[usize::from(byte >> 4)]);
     }
+}
+
+/// One block from `f32` so that squared errors, weighted by `w`, add up to little.
+///
+/// # Panics
+/// If `x`, `w` or `block` is shorter than a block.
+pub fn quantise(x: &[f32], w: &[f32], block: &mut [u8]) {
+    put_half(block, 0, search::codebook_scale(&x[..LEN], &w[..LEN], &CODEBOOK));
+    let scale = half_at(block, 0);
+    put_indices(x, scale, &mut block[QUANTS]);
+}
+
+/// The nibbles of 32 values under a scale.
+pub(super) fn put_indices(x: &[f32], scale: f32, nibbles: &mut [u8]) {
+    let inverse = search::inverse(scale);
+    search::nibbles(&std::array::from_fn(|i| search::nearest_index(&CODEBOOK, x[i] * inverse) as u8), nibbles);
 }

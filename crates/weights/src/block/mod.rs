@@ -21,6 +21,7 @@ pub mod q5_1;
 pub mod q5_k;
 pub mod q6_k;
 pub mod q8_0;
+mod search;
 
 use crate::{DType, WeightsError};
 
@@ -76,29 +77,90 @@ pub fn dequantise(dtype: DType, bytes: &[u8], out: &mut [f32]) -> Result<(), Wei
 
 /// Rounds `values` to blocks of type `dtype` in `bytes`. Errors if the lengths disagree, the type is not one of
 /// [`DType::QUANTISERS`], or a value is too large for it or no number.
-pub fn quantise(dtype: DType, values: &[f32], bytes: &mut [u8]) -> Result<(), WeightsError> {
+///
+/// `importance` says how much the squared error of each value counts, as many as there are values, finite and not
+/// negative; without it, types with searched scales favour large values a little, as their reference quantisers do.
+/// `Q8_0` has one way to round and ignores it.
+pub fn quantise(
+    dtype: DType,
+    values: &[f32],
+    importance: Option<&[f32]>,
+    bytes: &mut [u8],
+) -> Result<(), WeightsError> {
     let misfit = |field, expected, found| WeightsError::Argument { tensor: "values".into(), field, expected, found };
-    let convert: fn(&[f32], &mut [u8]) = match dtype {
-        DType::Q4_0 => q4_0::quantise,
-        DType::Q8_0 => q8_0::quantise,
+    let convert: fn(&[f32], &[f32], &mut [u8]) = match dtype {
+        DType::Q4_0 if importance.is_none() => |x, _, block| q4_0::quantise(x, block),
+        DType::Q4_0 => q4_0::quantise_weighted,
+        DType::Q4_1 => q4_1::quantise,
+        DType::Q5_0 => q5_0::quantise,
+        DType::Q5_1 => q5_1::quantise,
+        DType::Q8_0 => |x, _, block| q8_0::quantise(x, block),
+        DType::Q2K => q2_k::quantise,
+        DType::Q3K => q3_k::quantise,
+        DType::Q4K => q4_k::quantise,
+        DType::Q5K => q5_k::quantise,
+        DType::Q6K => q6_k::quantise,
+        DType::IQ4NL => iq4_nl::quantise,
+        DType::IQ4XS => iq4_xs::quantise,
+        DType::MXFP4 => mxfp4::quantise,
         _ => {
-            let known: Vec<_> = DType::QUANTISERS.iter().map(|t| t.name()).collect();
-            return Err(misfit("type", known.join(" or "), dtype.name().into()));
+            let known = DType::QUANTISERS.map(DType::name);
+            return Err(misfit("type", format!("one of {}", known.join(", ")), dtype.name().into()));
         }
     };
     if dtype.bytes_for(values.len()) != Some(bytes.len()) {
         let expected = format!("whole blocks of {} values in {} bytes", dtype.block_len(), dtype.block_bytes());
         return Err(misfit("bytes", expected, format!("{} values, {} bytes", values.len(), bytes.len())));
     }
-    // The scale is a half, and no more than an eighth of the largest value.
-    let most = 8.0 * half::f16::MAX.to_f32();
+    if let Some(found) = importance.map(<[f32]>::len).filter(|len| *len != values.len()) {
+        return Err(misfit("importance", format!("{} numbers", values.len()), found.to_string()));
+    }
+    if let Some(bad) = importance.unwrap_or_default().iter().find(|w| !w.is_finite() || **w < 0.0) {
+        return Err(misfit("importance", "finite numbers of at least 0".into(), bad.to_string()));
+    }
+    let most = largest(dtype);
     if let Some(bad) = values.iter().find(|x| x.is_nan() || x.abs() > most) {
         return Err(misfit("values", format!("numbers up to {most}"), bad.to_string()));
     }
-    for (values, block) in values.chunks_exact(dtype.block_len()).zip(bytes.chunks_exact_mut(dtype.block_bytes())) {
-        convert(values, block);
+    let len = dtype.block_len();
+    let mut weights = vec![1.0; len];
+    for (index, (values, block)) in
+        values.chunks_exact(len).zip(bytes.chunks_exact_mut(dtype.block_bytes())).enumerate()
+    {
+        weigh(dtype, values, importance.map(|all| &all[index * len..][..len]), &mut weights);
+        convert(values, &weights, block);
     }
     Ok(())
+}
+
+/// The largest value that a type takes: a scale is a half and no more than an eighth of it, a stored offset a half.
+fn largest(dtype: DType) -> f32 {
+    let half = half::f16::MAX.to_f32();
+    if matches!(dtype, DType::Q4_1 | DType::Q5_1) { half } else { 8.0 * half }
+}
+
+/// How much the squared error of each value of a block counts.
+fn weigh(dtype: DType, x: &[f32], importance: Option<&[f32]>, out: &mut [f32]) {
+    let mean_square = x.iter().map(|x| x * x).sum::<f32>() / x.len() as f32;
+    let total: f32 = importance.unwrap_or_default().iter().sum();
+    match importance {
+        // Importance of nothing is no importance.
+        Some(importance) if total > 0.0 => {
+            for ((out, x), given) in out.iter_mut().zip(x).zip(importance) {
+                *out = given * (mean_square + x * x).sqrt();
+            }
+        }
+        _ => {
+            let size = mean_square.sqrt();
+            for (out, x) in out.iter_mut().zip(x) {
+                *out = match dtype {
+                    DType::Q2K | DType::Q4K | DType::Q5K => size + x.abs(),
+                    DType::Q3K | DType::Q6K | DType::IQ4NL | DType::IQ4XS => x * x,
+                    _ => 1.0,
+                };
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -119,20 +181,32 @@ mod tests {
         q8_0::quantise(&x, &mut block);
         assert_eq!((block[2 + 5] as i8, block[2 + 7] as i8), (-127, 127));
         for dtype in DType::QUANTISERS {
+            let len = dtype.block_len();
             let mut bytes = vec![0; dtype.block_bytes()];
-            quantise(dtype, &[0.0; 32], &mut bytes).expect("zeros");
-            let mut back = [1.0; 32];
-            dequantise(dtype, &bytes, &mut back).expect("a block");
-            assert_eq!(back, [0.0; 32]);
-            for bad in [f32::NAN, f32::INFINITY, -1e30] {
-                x[31] = bad;
-                let message = quantise(dtype, &x, &mut bytes).expect_err("cannot be stored").to_string();
-                assert!(message.contains("524032"), "{message}");
+            for tiny in [0.0, 1e-40] {
+                quantise(dtype, &vec![tiny; len], None, &mut bytes).expect("nearly zeros");
+                let mut back = vec![1.0; len];
+                dequantise(dtype, &bytes, &mut back).expect("a block");
+                assert!(back.iter().all(|x| x.abs() < 1e-38), "{dtype}: {back:?}");
             }
-            x[31] = 1.0;
+            let most = largest(dtype);
+            for bad in [f32::NAN, f32::INFINITY, -1e30] {
+                let mut x = vec![1.0; len];
+                x[len - 1] = bad;
+                let message = quantise(dtype, &x, None, &mut bytes).expect_err("cannot be stored").to_string();
+                assert!(message.contains(&format!("up to {most}")), "{message}");
+                x[len - 1] = most;
+                quantise(dtype, &x, None, &mut bytes).expect("the largest");
+                let mut back = vec![0.0; len];
+                dequantise(dtype, &bytes, &mut back).expect("a block");
+                assert!((back[len - 1] / most - 1.0).abs() < 0.15, "{dtype}: {} of {most}", back[len - 1]);
+                let given = vec![bad; len];
+                assert!(quantise(dtype, &vec![1.0; len], Some(&given), &mut bytes).is_err(), "{dtype}");
+            }
         }
-        assert!(quantise(DType::Q4K, &[0.0; 256], &mut [0; 144]).is_err());
-        assert!(quantise(DType::Q8_0, &[0.0; 33], &mut [0; 34]).is_err());
+        assert!(quantise(DType::IQ3S, &[0.0; 256], None, &mut [0; 110]).is_err());
+        assert!(quantise(DType::Q8_0, &[0.0; 33], None, &mut [0; 34]).is_err());
+        assert!(quantise(DType::Q8_0, &[0.0; 32], Some(&[1.0; 31]), &mut [0; 34]).is_err());
     }
 
     #[test]

@@ -9,7 +9,9 @@
 //!
 //! `x = (d · scale) · (q − 4)`
 
-use super::float::half_at;
+use super::float::{half_at, put_half};
+use super::q2_k::put_pairs;
+use super::search::{self, Line};
 use std::ops::Range;
 
 /// Elements in a block.
@@ -51,5 +53,31 @@ pub fn dequantise(block: &[u8], out: &mut [f32]) {
             let q = q >> (run % 4 * 2) & 3 | (high >> run & 1) << 2;
             *out = scale * f32::from(q as i8 - 4);
         }
+    }
+}
+
+/// Packs scales as [`scales`] reads them.
+pub fn pack_scales(scales: &[i8; 16]) -> [u8; 12] {
+    let code = |i: usize| (scales[i] + 32) as u8;
+    std::array::from_fn(|i| match i {
+        0..8 => code(i) & 15 | code(i + 8) << 4,
+        _ => (0..4).fold(0, |bits, k| bits | code(4 * k + i - 8) >> 4 << (2 * k)),
+    })
+}
+
+/// One block from `f32` so that squared errors, weighted by `w`, add up to little.
+///
+/// # Panics
+/// If `x`, `w` or `block` is shorter than a block.
+pub fn quantise(x: &[f32], w: &[f32], block: &mut [u8]) {
+    let x = &x[..LEN];
+    let scales: [f32; 16] = search::each(x, &w[..LEN], |x, w| search::scale(x, w, -4.0, 3.0));
+    let (d, scales) = search::signed(&scales, -32.0, 31.0);
+    put_half(block, D, d);
+    block[SCALES].copy_from_slice(&pack_scales(&scales));
+    let codes = search::codes(x, 16, 7.0, |g| Line::around(d * f32::from(scales[g]), 4.0));
+    put_pairs(&codes, &mut block[QUANTS]);
+    for (l, byte) in block[HIGH_BITS].iter_mut().enumerate() {
+        *byte = (0..8).fold(0, |bits, run| bits | (codes[32 * run + l] >> 2) << run);
     }
 }

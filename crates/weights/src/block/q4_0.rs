@@ -8,6 +8,7 @@
 //! `x = d · (q − 8)`
 
 use super::float::{half_at, put_half};
+use super::search;
 use std::ops::Range;
 
 /// Elements in a block.
@@ -46,4 +47,15 @@ pub fn quantise(x: &[f32], block: &mut [u8]) {
     for (byte, (low, high)) in block[QUANTS].iter_mut().zip(low.iter().zip(high)) {
         *byte = code(*low) | code(*high) << 4;
     }
+}
+
+/// One block from `f32` so that squared errors, weighted by `w`, add up to little.
+///
+/// # Panics
+/// If `x`, `w` or `block` is shorter than a block.
+pub fn quantise_weighted(x: &[f32], w: &[f32], block: &mut [u8]) {
+    put_half(block, 0, search::scale(&x[..LEN], &w[..LEN], -8.0, 7.0));
+    let inverse = search::inverse(half_at(block, 0));
+    let codes = std::array::from_fn(|i| (search::nearest((x[i] * inverse).clamp(-8.0, 7.0)) + 8.0) as u8);
+    search::nibbles(&codes, &mut block[QUANTS]);
 }

@@ -8,7 +8,8 @@
 //!
 //! `x = d · q + m`
 
-use super::float::half_at;
+use super::float::{half_at, put_half};
+use super::search::{self, Line};
 use std::ops::Range;
 
 /// Elements in a block.
@@ -29,4 +30,22 @@ pub fn dequantise(block: &[u8], out: &mut [f32]) {
         *low = d * f32::from(byte & 15) + m;
         *high = d * f32::from(byte >> 4) + m;
     }
+}
+
+/// One block from `f32` so that squared errors, weighted by `w`, add up to little.
+///
+/// # Panics
+/// If `x`, `w` or `block` is shorter than a block.
+pub fn quantise(x: &[f32], w: &[f32], block: &mut [u8]) {
+    let line = put_line(x, w, 15.0, block);
+    let codes = std::array::from_fn(|i| line.code(x[i], 15.0) as u8);
+    search::nibbles(&codes, &mut block[QUANTS]);
+}
+
+/// Stores `d` and `m` of the best line through 32 values and gives the line as stored.
+pub(super) fn put_line(x: &[f32], w: &[f32], top: f32, block: &mut [u8]) -> Line {
+    let Line { scale, floor } = search::line(&x[..LEN], &w[..LEN], top, f32::INFINITY);
+    put_half(block, 0, scale);
+    put_half(block, 2, floor);
+    Line { scale: half_at(block, 0), floor: half_at(block, 2) }
 }

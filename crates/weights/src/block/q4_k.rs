@@ -9,7 +9,8 @@
 //!
 //! `x = (d · scale) · q − dmin · min`
 
-use super::float::half_at;
+use super::float::{half_at, put_half};
+use super::search::{self, Line};
 use std::ops::Range;
 
 /// Elements in a block.
@@ -49,4 +50,39 @@ pub fn dequantise(block: &[u8], out: &mut [f32]) {
             *out = scale * f32::from(q >> (group % 2 * 4) & 15) - min;
         }
     }
+}
+
+/// Packs scales and minima as [`scales`] reads them.
+pub fn pack_scales(scales: &[u8; 8], mins: &[u8; 8]) -> [u8; 12] {
+    std::array::from_fn(|i| match i {
+        0..4 => scales[i] & 63 | scales[i + 4] >> 4 << 6,
+        4..8 => mins[i - 4] & 63 | mins[i] >> 4 << 6,
+        _ => scales[i - 4] & 15 | mins[i - 4] << 4,
+    })
+}
+
+/// One block from `f32` so that squared errors, weighted by `w`, add up to little.
+///
+/// # Panics
+/// If `x`, `w` or `block` is shorter than a block.
+pub fn quantise(x: &[f32], w: &[f32], block: &mut [u8]) {
+    let codes = put_lines(x, w, 15.0, block);
+    for (byte, pair) in block[QUANTS].chunks_exact_mut(32).zip(codes.chunks_exact(64)) {
+        for (l, byte) in byte.iter_mut().enumerate() {
+            *byte = pair[l] | pair[l + 32] << 4;
+        }
+    }
+}
+
+/// Stores `d`, `dmin`, scales and minima of eight groups of 32 and gives the codes, 0 to `top`.
+pub(super) fn put_lines(x: &[f32], w: &[f32], top: f32, block: &mut [u8]) -> [u8; LEN] {
+    let (x, w) = (&x[..LEN], &w[..LEN]);
+    let lines: [Line; 8] = search::each(x, w, |x, w| search::line(x, w, top, 0.0));
+    let (d, scales) = search::unsigned(&lines.map(|line| line.scale), w, 63.0);
+    let (dmin, mins) = search::unsigned(&lines.map(|line| -line.floor), w, 63.0);
+    put_half(block, 0, d);
+    put_half(block, 2, dmin);
+    block[SCALES].copy_from_slice(&pack_scales(&scales, &mins));
+    let stored = |g: usize| Line { scale: d * f32::from(scales[g]), floor: -dmin * f32::from(mins[g]) };
+    search::codes(x, 32, top, stored)
 }

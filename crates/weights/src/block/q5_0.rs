@@ -8,7 +8,8 @@
 //!
 //! `x = d · (q − 16)`
 
-use super::float::half_at;
+use super::float::{half_at, put_half};
+use super::search;
 use std::ops::Range;
 
 /// Elements in a block.
@@ -40,4 +41,22 @@ pub fn dequantise(block: &[u8], out: &mut [f32]) {
     for (out, q) in out[..LEN].iter_mut().zip(quants(high_bits, nibbles)) {
         *out = d * f32::from(q as i8 - 16);
     }
+}
+
+/// One block from `f32` so that squared errors, weighted by `w`, add up to little.
+///
+/// # Panics
+/// If `x`, `w` or `block` is shorter than a block.
+pub fn quantise(x: &[f32], w: &[f32], block: &mut [u8]) {
+    put_half(block, 0, search::scale(&x[..LEN], &w[..LEN], -16.0, 15.0));
+    let inverse = search::inverse(half_at(block, 0));
+    let codes = std::array::from_fn(|i| (search::nearest((x[i] * inverse).clamp(-16.0, 15.0)) + 16.0) as u8);
+    block[HIGH_BITS].copy_from_slice(&high_bits(&codes));
+    search::nibbles(&codes, &mut block[QUANTS]);
+}
+
+/// The word of fifth bits of 32 codes.
+pub(super) fn high_bits(codes: &[u8; 32]) -> [u8; 4] {
+    let word = codes.iter().enumerate().fold(0u32, |word, (i, q)| word | u32::from(q >> 4 & 1) << i);
+    word.to_le_bytes()
 }

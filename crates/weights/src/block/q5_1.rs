@@ -10,7 +10,9 @@
 //! `x = d · q + m`
 
 use super::float::half_at;
-use super::q5_0::quants;
+use super::q4_1::put_line;
+use super::q5_0::{high_bits, quants};
+use super::search;
 use std::ops::Range;
 
 /// Elements in a block.
@@ -33,4 +35,15 @@ pub fn dequantise(block: &[u8], out: &mut [f32]) {
     for (out, q) in out[..LEN].iter_mut().zip(quants(high_bits, nibbles)) {
         *out = d * f32::from(q) + m;
     }
+}
+
+/// One block from `f32` so that squared errors, weighted by `w`, add up to little.
+///
+/// # Panics
+/// If `x`, `w` or `block` is shorter than a block.
+pub fn quantise(x: &[f32], w: &[f32], block: &mut [u8]) {
+    let line = put_line(x, w, 31.0, block);
+    let codes = std::array::from_fn(|i| line.code(x[i], 31.0) as u8);
+    block[HIGH_BITS].copy_from_slice(&high_bits(&codes));
+    search::nibbles(&codes, &mut block[QUANTS]);
 }

@@ -42,3 +42,19 @@ pub fn dequantise(block: &[u8], out: &mut [f32]) {
         }
     }
 }
+
+/// One block from `f32` so that squared errors, weighted by `w`, add up to little.
+///
+/// # Panics
+/// If `x`, `w` or `block` is shorter than a block.
+pub fn quantise(x: &[f32], w: &[f32], block: &mut [u8]) {
+    let codes = q4_k::put_lines(x, w, 31.0, block);
+    for (byte, pair) in block[QUANTS].chunks_exact_mut(32).zip(codes.chunks_exact(64)) {
+        for (l, byte) in byte.iter_mut().enumerate() {
+            *byte = pair[l] & 15 | (pair[l + 32] & 15) << 4;
+        }
+    }
+    for (l, byte) in block[HIGH_BITS].iter_mut().enumerate() {
+        *byte = (0..8).fold(0, |bits, group| bits | (codes[32 * group + l] >> 4) << group);
+    }
+}

@@ -9,7 +9,9 @@
 //!
 //! `x = (d · scale) · (q − 32)`
 
-use super::float::half_at;
+use super::float::{half_at, put_half};
+use super::q2_k::put_pairs;
+use super::search::{self, Line};
 use std::ops::Range;
 
 /// Elements in a block.
@@ -42,4 +44,25 @@ pub fn dequantise(block: &[u8], out: &mut [f32]) {
             *out = scale * f32::from(q as i8 - 32);
         }
     }
+}
+
+/// One block from `f32` so that squared errors, weighted by `w`, add up to little.
+///
+/// # Panics
+/// If `x`, `w` or `block` is shorter than a block.
+pub fn quantise(x: &[f32], w: &[f32], block: &mut [u8]) {
+    let x = &x[..LEN];
+    let scales: [f32; 16] = search::each(x, &w[..LEN], |x, w| search::scale(x, w, -32.0, 31.0));
+    let (d, scales) = search::signed(&scales, -128.0, 127.0);
+    put_half(block, D, d);
+    for (byte, scale) in block[SCALES].iter_mut().zip(scales) {
+        *byte = scale as u8;
+    }
+    let codes = search::codes(x, 16, 63.0, |g| Line::around(d * f32::from(scales[g]), 32.0));
+    for (out, codes) in block[QUANTS].chunks_exact_mut(64).zip(codes.chunks_exact(128)) {
+        for (l, byte) in out.iter_mut().enumerate() {
+            *byte = codes[l] & 15 | (codes[l + 64] & 15) << 4;
+        }
+    }
+    put_pairs(&codes.map(|q| q >> 4), &mut block[HIGH_BITS]);
 }
