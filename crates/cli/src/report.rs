@@ -82,12 +82,13 @@ pub(crate) fn statistics(result: &RawDecodeResult) {
         n => format!(" ({n} reused)"),
     };
     output::aside(&format!(
-        "[prompt {} tokens{reused}{}, answer {} tokens{}, {}]",
+        "[prompt {} tokens{reused}{}, answer {} tokens{}, {}{}]",
         result.prompt_tokens,
         rate(computed(result), result.prefill),
         result.new_tokens,
         rate(decoded(result), result.decode),
-        result.reason.name()
+        result.reason.name(),
+        if result.session_slot_evicted { "; another conversation was given up" } else { "" }
     ));
 }
 
@@ -103,6 +104,7 @@ pub(crate) fn json(model: &str, load: Duration, config: &GenerationConfig, resul
             "new": result.new_tokens,
             "reused": result.reused_prefix_tokens,
         },
+        "session_slot_evicted": result.session_slot_evicted,
         "timings": {
             "load_s": load.as_secs_f64(),
             "prefill_s": result.prefill.as_secs_f64(),

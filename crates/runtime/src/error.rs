@@ -155,6 +155,12 @@ pub enum RuntimeError {
         /// Why not.
         reason: String,
     },
+    /// Conversations that cannot be kept as was asked.
+    #[error("conversations cannot be parked as asked: {reason}")]
+    Sessions {
+        /// Why not, and what to do.
+        reason: &'static str,
+    },
     /// Too many requests wait already.
     #[error("{waiting} requests are waiting, as many as may; try again when one has ended")]
     QueueFull {

@@ -21,6 +21,7 @@ mod real_forward;
 mod scheduler;
 mod scripted;
 mod serve;
+mod session_pool;
 mod steering;
 mod token_sink;
 
@@ -43,5 +44,6 @@ pub use real_forward::RealForwardRunner;
 pub use scheduler::{Delivery, Event, Request, RequestId, Scheduler, SchedulerOptions, Service, ServiceStatus, Stream};
 pub use scripted::{VOCAB as SCRIPTED_VOCAB, byte_tokenizer};
 pub use serve::{Served, open_service};
+pub use session_pool::{SessionPool, Sessions};
 pub use steering::{LayerSet, SteerFile};
 pub use tokenizer::Message;

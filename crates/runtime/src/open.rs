@@ -5,7 +5,7 @@ use crate::checkpoint::ModelFiles;
 use crate::kv::{self, KvChoice, KvReport};
 use crate::machine::Machine;
 use crate::producer::LogitProducer;
-use crate::real_forward::RealForwardRunner;
+use crate::session_pool::{AsProducer, Sessions, block_bytes};
 use crate::steering::{SteerFile, Steering};
 use crate::{RuntimeError, scripted};
 use cpu::CpuDevice;
@@ -70,6 +70,8 @@ pub struct OpenOptions {
     pub all_logits: bool,
     /// Sequences of a whole context each that memory is kept for; see [`crate::open_service`].
     pub sequences: usize,
+    /// Conversations an [`crate::Engine`] keeps; a service takes none.
+    pub sessions: Sessions,
 }
 
 impl Default for OpenOptions {
@@ -86,7 +88,15 @@ impl Default for OpenOptions {
             prefill_chunk: 256,
             all_logits: false,
             sequences: 1,
+            sessions: Sessions::default(),
         }
+    }
+}
+
+impl OpenOptions {
+    /// Sequences that memory is kept for.
+    fn kept(&self) -> usize {
+        self.sequences.max(self.sessions.slots).max(1)
     }
 }
 
@@ -123,6 +133,7 @@ pub(crate) fn scripted_script(model: &OsStr) -> Option<&Path> {
 
 /// Refuses what a scripted model, having neither weights nor layers, cannot do.
 pub(crate) fn check_scripted(options: &OpenOptions) -> Result<(), RuntimeError> {
+    options.sessions.check(options)?;
     if let Some(to) = options.quantize {
         let reason = "a scripted model has no weights".to_owned();
         return Err(PlanError::CannotQuantise { to: to.name(), reason }.into());
@@ -130,6 +141,9 @@ pub(crate) fn check_scripted(options: &OpenOptions) -> Result<(), RuntimeError> 
     if let Some(SteerFile { file, .. }) = options.steer.first() {
         let reason = "a scripted model has no residual stream".to_owned();
         return Err(RuntimeError::Steering { file: file.clone(), reason });
+    }
+    if options.sessions.bytes.is_some() {
+        return Err(RuntimeError::Sessions { reason: "a scripted model's cache takes no bytes that could be bounded" });
     }
     if let Some(kind) = options.capture.first() {
         let reason = "a scripted model has no inside".to_owned();
@@ -162,8 +176,10 @@ pub(crate) fn open_scripted(
     options: &OpenOptions,
 ) -> Result<(Producer, OpenReport, Tokenizer), RuntimeError> {
     check_scripted(options)?;
-    let (exec, context, tokenizer) = scripted::open(script, 1)?;
-    Ok((Box::new(RealForwardRunner::new(exec, context)), scripted_report(context), tokenizer))
+    let (exec, context, tokenizer) = scripted::open(script, options.sessions.slots)?;
+    let report = scripted_report(context);
+    let producer = AsProducer(options.sessions).with(exec, None, &report);
+    Ok((producer, report, tokenizer))
 }
 
 /// Opens a model for its logits alone; it needs no tokenizer.
@@ -223,18 +239,20 @@ impl ModelFiles {
         let caps = if options.device == DeviceKind::Cpu { device.caps() } else { ReferenceDevice.caps() };
         let (mut program, weights) = self.lower(&caps, options)?;
         program.keep_kv(kv)?;
-        let (programs, limits) = ([program], limits(options, kv, context));
-        let budget = match options.device {
-            DeviceKind::Cpu => device.memory(&programs, &weights, &limits),
-            DeviceKind::Reference => ReferenceDevice.memory(&programs, &weights, &limits),
+        let programs = [program];
+        let budget = |limits: &Limits| match options.device {
+            DeviceKind::Cpu => device.memory(&programs, &weights, limits),
+            DeviceKind::Reference => ReferenceDevice.memory(&programs, &weights, limits),
         };
-        Ok(budget?)
+        let block = block_bytes(&budget(&limits(options, kv, KV_BLOCK))?);
+        Ok(budget(&options.sessions.bound(limits(options, kv, context), context, block))?)
     }
 }
 
 /// Compiles the model for its device within the memory there is.
 pub(crate) fn open_producer(files: &ModelFiles, options: &OpenOptions) -> Result<Opened, RuntimeError> {
-    with_exec(files, options, AsProducer)
+    options.sessions.check(options)?;
+    with_exec(files, options, AsProducer(options.sessions))
 }
 
 /// What to make of a compiled model, whatever its device.
@@ -242,22 +260,8 @@ pub(crate) trait UseExec {
     /// The thing made.
     type Output;
 
-    /// Makes it of a model for sequences of up to `context` positions.
-    fn with<E: Exec + Send + 'static>(self, exec: E, recorder: Option<Recorder>, context: usize) -> Self::Output;
-}
-
-struct AsProducer;
-
-impl UseExec for AsProducer {
-    type Output = Producer;
-
-    fn with<E: Exec + Send + 'static>(self, exec: E, recorder: Option<Recorder>, context: usize) -> Self::Output {
-        let runner = RealForwardRunner::new(exec, context);
-        Box::new(match recorder {
-            Some(recorder) => runner.recorded_by(recorder),
-            None => runner,
-        })
-    }
+    /// Makes it of a model opened as the report says.
+    fn with<E: Exec + Send + 'static>(self, exec: E, recorder: Option<Recorder>, report: &OpenReport) -> Self::Output;
 }
 
 /// Compiles the model for its device and hands it over.
@@ -270,11 +274,11 @@ pub(crate) fn with_exec<U: UseExec>(
         DeviceKind::Cpu => {
             let device = CpuDevice::new(options.threads);
             let Compiled { exec, recorder, report } = compile(&device, files, options, device.threads())?;
-            Ok((user.with(exec, recorder, report.context), report))
+            Ok((user.with(exec, recorder, &report), report))
         }
         DeviceKind::Reference => {
             let Compiled { exec, recorder, report } = compile(&ReferenceDevice, files, options, 1)?;
-            Ok((user.with(exec, recorder, report.context), report))
+            Ok((user.with(exec, recorder, &report), report))
         }
     }
 }
@@ -290,10 +294,11 @@ struct Compiled<E> {
 /// What a program must be able to do at once for the options' sequences of `context` positions each.
 fn limits(options: &OpenOptions, kv: &KvPlan, context: usize) -> Limits {
     let sequences = options.sequences.max(1);
-    // Beside the share of prompts, every other sequence may add a row.
+    // Beside the share of prompts, every other sequence may add a row; parked conversations do not.
     let rows = options.prefill_chunk.clamp(1, context.max(1)) + sequences - 1;
     let wanted = if options.all_logits { rows } else { sequences };
     let one = Limits::for_context(context, rows, kv.all);
+    let sequences = options.kept();
     let blocks = one.blocks.saturating_mul(sequences);
     Limits { wanted, sequences, blocks, state_slots: one.state_slots.saturating_mul(sequences), ..one }
 }
@@ -326,7 +331,9 @@ fn compile<D: Device>(
     let mut notes = files.spec.notes.clone();
     notes.extend(options.quantize.and_then(|to| kept_as_stored(&programs, to)));
     let available = options.memory.or_else(|| Machine::default().available_memory());
-    let budget = |context| device.memory(&programs, &weights, &limits(options, &kv, context));
+    let block = block_bytes(&device.memory(&programs, &weights, &limits(options, &kv, KV_BLOCK))?);
+    let limits = |context| options.sessions.bound(limits(options, &kv, context), context, block);
+    let budget = |context| device.memory(&programs, &weights, &limits(context));
     let context = choose_context(files.spec.context, options, available, &budget)?;
     let budget = budget(context)?;
     let kv_report = match measured {
@@ -338,7 +345,7 @@ fn compile<D: Device>(
         }
         None => KvReport { plan: kv.clone(), divergence: None, tokens: 0, layers: Vec::new() },
     };
-    let exec = device.compile(programs, &weights, limits(options, &kv, context))?;
+    let exec = device.compile(programs, &weights, limits(context))?;
     let report = OpenReport {
         budget: Some(budget),
         kv: Some(kv_report),
@@ -372,7 +379,7 @@ fn choose_context(
     available: Option<u64>,
     budget: &dyn Fn(usize) -> Result<Budget, PlanError>,
 ) -> Result<usize, RuntimeError> {
-    let (asked, sequences) = (options.context, options.sequences.max(1));
+    let (asked, sequences) = (options.context, options.kept());
     if let Some(0) = asked {
         return Err(RuntimeError::Context { asked: 0, reason: "it must hold at least one token".to_owned() });
     }
@@ -391,13 +398,16 @@ fn choose_context(
     if asked.is_none() && fits >= KV_BLOCK {
         return Ok(fits);
     }
+    let parked = options.sessions.bytes.map(|bytes| format!(" and {} of parked conversations", mebibytes(bytes)));
+    let sequences = if parked.is_some() { 1 } else { sequences };
     Err(RuntimeError::Memory {
         needed: mebibytes(full.total()),
         available: mebibytes(available),
         arithmetic: format!(
-            "weights {} + cache of {sequences} × {wanted} positions × {} B = {} + activations {}; a context of {fits} would fit",
+            "weights {} + cache of {sequences} × {wanted} positions × {} B{} = {} + activations {}; a context of {fits} would fit",
             mebibytes(full.weights),
             full.per_position,
+            parked.unwrap_or_default(),
             mebibytes(full.states),
             mebibytes(full.slots),
         ),

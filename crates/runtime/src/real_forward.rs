@@ -39,6 +39,21 @@ impl<E: Exec> RealForwardRunner<E> {
     pub fn exec(&self) -> &E {
         self.sequences.exec()
     }
+
+    /// All sequences of the device, of which this drives one.
+    pub(crate) fn sequences(&mut self) -> &mut Sequences<E> {
+        &mut self.sequences
+    }
+
+    /// The sequence driven.
+    pub(crate) fn sequence(&self) -> SequenceId {
+        self.sequence
+    }
+
+    /// Goes on with another sequence of the same device, fed with `fed`; returns the one driven so far.
+    pub(crate) fn exchange(&mut self, sequence: SequenceId, fed: Vec<TokenId>) -> (SequenceId, Vec<TokenId>) {
+        (std::mem::replace(&mut self.sequence, sequence), std::mem::replace(&mut self.fed, fed))
+    }
 }
 
 impl<E: Exec> LogitProducer for RealForwardRunner<E> {

@@ -4,6 +4,7 @@ use crate::capture::Recorder;
 use crate::checkpoint::ModelFiles;
 use crate::open::{OpenOptions, OpenReport, UseExec, check_scripted, scripted_report, scripted_script, with_exec};
 use crate::scheduler::{Scheduler, SchedulerOptions, Service};
+use crate::session_pool::Sessions;
 use crate::{RuntimeError, scripted};
 use plan::Exec;
 use std::ffi::OsStr;
@@ -40,13 +41,18 @@ pub fn open_service(model: impl AsRef<OsStr>, options: &OpenOptions) -> Result<S
         let reason = "a capture follows one sequence; open the model for one".to_owned();
         return Err(RuntimeError::NothingToCapture { what: kind.name(), reason });
     }
+    if options.sessions != Sessions::default() {
+        let reason = "a service runs its requests beside each other and parks none; leave session slots out";
+        return Err(RuntimeError::Sessions { reason });
+    }
     let serve = |tokenizer: &Arc<Tokenizer>| AsService { tokenizer: Arc::clone(tokenizer), options: options.clone() };
     let (service, tokenizer, mut report) = match scripted_script(model) {
         Some(script) => {
             check_scripted(options)?;
             let (exec, context, tokenizer) = scripted::open(script, options.sequences)?;
             let tokenizer = Arc::new(tokenizer);
-            (serve(&tokenizer).with(exec, None, context), tokenizer, scripted_report(context))
+            let report = scripted_report(context);
+            (serve(&tokenizer).with(exec, None, &report), tokenizer, report)
         }
         None => {
             let files = ModelFiles::open(Path::new(model))?;
@@ -68,14 +74,14 @@ struct AsService {
 impl UseExec for AsService {
     type Output = Result<Service, RuntimeError>;
 
-    fn with<E: Exec + Send + 'static>(self, exec: E, _: Option<Recorder>, context: usize) -> Self::Output {
+    fn with<E: Exec + Send + 'static>(self, exec: E, _: Option<Recorder>, report: &OpenReport) -> Self::Output {
         let (tokenizer, model) = (self.tokenizer.vocab_size(), exec.vocab(plan::ProgramId(0)));
         if tokenizer > model {
             return Err(RuntimeError::VocabularyMismatch { tokenizer, model });
         }
         let running = self.options.sequences.max(1);
         let prefill_share = self.options.prefill_chunk;
-        let options = SchedulerOptions { context, running, prefill_share, waiting: WAITING * running };
+        let options = SchedulerOptions { context: report.context, running, prefill_share, waiting: WAITING * running };
         Ok(Service::start(Scheduler::new(exec, self.tokenizer, options), UNREAD))
     }
 }

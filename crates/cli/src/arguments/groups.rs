@@ -3,7 +3,7 @@
 use super::values::{bytes, device, kv, one_of_ours, positive, quantize, rate, shaping, stop_text, threshold};
 use crate::failure::Failure;
 use clap::Args;
-use runtime::{Capture, DeviceKind, KvChoice, PowerProfile, SteerFile};
+use runtime::{Capture, DeviceKind, KvChoice, PowerProfile, Sessions, SteerFile};
 use selection::ShapingOptions;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -100,6 +100,24 @@ pub(crate) struct CaptureFlags {
     /// Write residual, router or ffn, layer by layer, to a safetensors file with a description in JSON beside it
     #[arg(long, value_name = "WHAT=FILE", value_parser = one_of_ours::<Capture>)]
     pub(crate) capture: Vec<Capture>,
+}
+
+/// Which conversations of a session stay in memory.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct SessionFlags {
+    /// Conversations a session keeps at hand, so that coming back to one with /load costs only what is new
+    #[arg(long, value_name = "N", default_value = "1", value_parser = positive)]
+    session_slots: usize,
+    /// Most bytes of cache for those that wait, as 512MiB [default: a whole context each]
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    session_memory: Option<u64>,
+}
+
+impl SessionFlags {
+    /// As the runtime takes them.
+    pub(crate) fn sessions(&self) -> Sessions {
+        Sessions { slots: self.session_slots, bytes: self.session_memory }
+    }
 }
 
 /// How a model is computed.

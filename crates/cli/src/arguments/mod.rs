@@ -4,7 +4,8 @@ mod groups;
 mod values;
 
 pub(crate) use groups::{
-    CaptureFlags, GenerationFlags, HomeFlag, ModelArgument, OpenFlags, PlaceFlags, StoreFlags, VerboseFlag,
+    CaptureFlags, GenerationFlags, HomeFlag, ModelArgument, OpenFlags, PlaceFlags, SessionFlags, StoreFlags,
+    VerboseFlag,
 };
 pub(crate) use values::{Tokens, positive};
 

@@ -1,7 +1,7 @@
 //! `run`: chat with a model.
 
 use super::{print_json, standard_input, text_argument};
-use crate::arguments::{CaptureFlags, GenerationFlags, OpenFlags, StoreFlags, VerboseFlag};
+use crate::arguments::{CaptureFlags, GenerationFlags, OpenFlags, SessionFlags, StoreFlags, VerboseFlag};
 use crate::chat::{Conversation, Session};
 use crate::failure::Failure;
 use crate::generate::{Reasoning, Show, generate};
@@ -9,7 +9,7 @@ use crate::models::{DEFAULT_MODEL, Models};
 use crate::{open, output, report};
 use clap::Args;
 use hub::HubError;
-use runtime::{Engine, GenerationConfig, RuntimeError};
+use runtime::{Engine, GenerationConfig, OpenOptions, RuntimeError};
 use std::ffi::{OsStr, OsString};
 
 /// Chat with a model, with its template.
@@ -39,6 +39,8 @@ pub(crate) struct Run {
     #[arg(long)]
     interactive: bool,
     #[command(flatten)]
+    sessions: SessionFlags,
+    #[command(flatten)]
     generation: GenerationFlags,
     #[command(flatten)]
     capture: CaptureFlags,
@@ -65,7 +67,8 @@ fn is_prose(word: &str) -> bool {
 
 impl Run {
     pub(crate) fn execute(self) -> Result<(), Failure> {
-        let options = self.capture.prepare(self.open.options())?;
+        let options = OpenOptions { sessions: self.sessions.sessions(), ..self.open.options() };
+        let options = self.capture.prepare(options)?;
         let models = self.store.models(self.generation.quiet)?;
         let (model, input) = self.request(&models)?;
         let found = models.find(&model).map_err(|failure| self.hint(failure))?;

@@ -1,10 +1,10 @@
 //! The interactive session, driven through a pipe.
 
-use crate::support::Desk;
+use crate::support::{Desk, Outcome};
 
 const SCRIPT: &str = r#"{"text": "ok", "repeat": true}"#;
 
-fn talk(desk: &Desk, lines: &str) -> crate::support::Outcome {
+fn talk(desk: &Desk, lines: &str) -> Outcome {
     let m = desk.script(SCRIPT);
     desk.pipe(&["run", &m, "--interactive", "--max-new", "3"], lines)
 }
@@ -29,6 +29,48 @@ fn the_next_turn_reuses_the_last_one() {
     let turns: Vec<_> = outcome.err.lines().filter(|line| line.starts_with("[prompt")).collect();
     assert_eq!(turns.len(), 2, "{outcome:?}");
     assert!(!turns[0].contains("reused") && turns[1].contains("reused"), "{turns:?}");
+}
+
+/// Prompt tokens fed in each turn: those of the prompt without the reused ones.
+fn fed_rows(outcome: &Outcome) -> Vec<usize> {
+    let number = |text: Option<&str>| text.and_then(|t| t.split_whitespace().next()).and_then(|n| n.parse().ok());
+    let turns = outcome.err.lines().filter_map(|line| line.strip_prefix("[prompt "));
+    let turns = turns.map(|line| line.split(", answer").next().unwrap_or(line));
+    turns
+        .map(|turn| {
+            let prompt: usize = number(Some(turn)).unwrap_or_else(|| panic!("{turn}"));
+            prompt - number(turn.split('(').nth(1).filter(|rest| rest.contains("reused"))).unwrap_or(0)
+        })
+        .collect()
+}
+
+/// The template writes `<|im_start|>user\n`, the message, `<|im_end|>\n` and `<|im_start|>assistant\n`: 19 tokens around
+/// a message. The answer is in the cache but for its end, and the next prompt writes `<|im_end|>\n` after it.
+#[test]
+fn a_turn_feeds_only_what_is_new() {
+    let desk = Desk::new();
+    let messages = ["hello", "again", "and once more", "x"];
+    let outcome = talk(&desk, &messages.join("\n"));
+    let expected: Vec<usize> =
+        messages.iter().enumerate().map(|(turn, m)| m.len() + 19 + if turn > 0 { 2 } else { 0 }).collect();
+    assert_eq!(fed_rows(&outcome), expected, "{outcome:?}");
+}
+
+#[test]
+fn coming_back_to_a_conversation_costs_what_is_new() {
+    let desk = Desk::new();
+    let m = desk.script(SCRIPT);
+    let lines = "one\n/save a.json\n/clear\nanother\n/load a.json\ntwo\n";
+    let run = |slots: &str| desk.pipe(&["run", &m, "--interactive", "--max-new", "3", "--session-slots", slots], lines);
+    let (one, two) = (run("1"), run("2"));
+    assert_eq!((one.code, two.code), (Some(0), Some(0)), "{one:?} {two:?}");
+    assert_eq!(one.out, two.out);
+    // The two share the template's beginning.
+    let again = |outcome: &Outcome| fed_rows(outcome)[2];
+    assert_eq!(again(&two), "two".len() + 19 + 2, "{two:?}");
+    assert!(again(&one) > again(&two) + 10, "{one:?}");
+    desk.run(&["run", &m, "--session-slots", "0", "hi"]).fails(2, &["--session-slots"]);
+    desk.run(&["run", &m, "--session-memory", "1MiB", "hi there"]).fails(1, &["raise --session-slots"]);
 }
 
 #[test]

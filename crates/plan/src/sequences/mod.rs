@@ -12,6 +12,7 @@
 
 mod kept;
 mod reserve;
+mod size;
 mod stored;
 
 use crate::ExecError;
@@ -350,26 +351,36 @@ pub(crate) struct Held {
     pub(crate) slots: Vec<StateSlot>,
 }
 
+impl Held {
+    /// Without repetitions.
+    fn each_once(mut self) -> Self {
+        self.blocks.sort_unstable();
+        self.blocks.dedup();
+        self.slots.sort_unstable();
+        self.slots.dedup();
+        self
+    }
+}
+
 impl Snapshot {
     pub(crate) fn held(&self) -> Held {
-        let tables = |tables: &[Table]| -> Vec<(usize, BlockId)> {
-            let group = |(group, table): (usize, &Table)| table.held().iter().map(|b| (group, *b)).collect::<Vec<_>>();
-            tables.iter().enumerate().flat_map(group).collect()
-        };
-        let kept = self.state.kept.iter().flat_map(|kept| tables(&kept.tables));
-        let mut blocks: Vec<_> = tables(&self.state.tables).into_iter().chain(kept).collect();
-        let mut slots: Vec<_> = self.state.slots().collect();
-        blocks.sort_unstable();
-        blocks.dedup();
-        slots.sort_unstable();
-        slots.dedup();
-        Held { blocks, slots }
+        self.state.held()
     }
 }
 
 impl State {
     fn slots(&self) -> impl Iterator<Item = StateSlot> {
         self.slot.into_iter().chain(self.kept.iter().filter_map(|kept| kept.slot))
+    }
+
+    fn held(&self) -> Held {
+        let tables = |tables: &[Table]| -> Vec<(usize, BlockId)> {
+            let group = |(group, table): (usize, &Table)| table.held().iter().map(|b| (group, *b)).collect::<Vec<_>>();
+            tables.iter().enumerate().flat_map(group).collect()
+        };
+        let kept = self.kept.iter().flat_map(|kept| tables(&kept.tables));
+        let blocks = tables(&self.tables).into_iter().chain(kept).collect();
+        Held { blocks, slots: self.slots().collect() }.each_once()
     }
 }
 
