@@ -3,6 +3,7 @@
 mod bandwidth;
 mod batch;
 mod spread;
+mod turns;
 
 use super::print_json;
 use crate::arguments::{ModelArgument, PlaceFlags, StoreFlags, VerboseFlag, positive};
@@ -42,6 +43,9 @@ pub(crate) struct Bench {
     /// Instead: decode this many sequences at once through the scheduler; all their tokens a second
     #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = positive)]
     sequences: Vec<usize>,
+    /// Instead: the time to the first token in each turn of a conversation as long as the greatest depth
+    #[arg(long, value_name = "N", value_parser = positive, conflicts_with = "sequences")]
+    turns: Option<usize>,
     /// Repetitions that count
     #[arg(long, value_name = "N", default_value = "3", value_parser = positive)]
     reps: usize,
@@ -92,6 +96,11 @@ impl Bench {
         }
         let (producer, opened) = open::logits(&model, &options, self.verbose.verbose)?;
         let mut runner = Runner { logits: vec![0.0; producer.vocab()], producer, chunk: self.prefill_chunk };
+        if let Some(turns) = self.turns {
+            let talk = turns::Conversation::new(deepest, turns)?;
+            let times = turns::measure(&mut runner, &talk, self.reps, self.json)?;
+            return if self.json { print_json(&times.json()) } else { times.print() };
+        }
         let first = runner.prompt(1)?;
         let depths = self.depth.iter().map(|depth| Arm::Decode(*depth));
         let arms: Vec<Arm> = self.pp.iter().map(|n| Arm::Prompt(*n)).chain(depths).collect();

@@ -192,6 +192,17 @@ fn bench_prints_one_json_line() {
 }
 
 #[test]
+fn bench_times_every_turn() {
+    let desk = Desk::new();
+    let model = golden("gemma3").join("model.safetensors").display().to_string();
+    let call = ["bench", "--model", &model, "--turns", "3", "--reps", "1", "--pp", "8", "--tg", "8"];
+    let json = desk.run(&[&call[..], &["--depth", "100", "--json"]].concat()).json();
+    assert_eq!(json["first_token_s"].as_array().map(Vec::len), Some(3), "{json}");
+    assert!(json["gain"].as_f64().is_some_and(|gain| gain > 0.0), "{json}");
+    desk.run(&[&call[..], &["--depth", "5"]].concat()).fails(1, &["3 turns in 5 tokens", "at least 15"]);
+}
+
+#[test]
 fn paths_need_not_be_ascii_nor_utf_8() {
     use std::ffi::OsString;
     let desk = Desk::new();
