@@ -1,9 +1,9 @@
 //! JSON in templates, written as Python's `json.dumps` writes it.
 
-use super::python::write_float;
+use super::python::{bind, write_float};
 use crate::guard::{MARK, QUOTE};
-use minijinja::value::{Kwargs, Value, ValueKind};
-use minijinja::{Environment, Error, ErrorKind};
+use minijinja::value::{Kwargs, Rest, Value, ValueKind};
+use minijinja::{Environment, Error, ErrorKind, State};
 use std::fmt::Write;
 
 /// Adds the filters `tojson` and `fromjson`.
@@ -45,8 +45,10 @@ struct Style {
     sort_keys: bool,
 }
 
-fn to_json(value: &Value, options: Kwargs) -> Result<String, Error> {
-    let indent = options.get::<Option<Value>>("indent")?.filter(|indent| !indent.is_none());
+fn to_json(state: &State, value: &Value, arguments: Rest<Value>, named: Kwargs) -> Result<String, Error> {
+    let [ascii, indent, separators, sort_keys] =
+        bind(&arguments, &named, ["ensure_ascii", "indent", "separators", "sort_keys"])?;
+    let indent = indent.filter(|indent| !indent.is_none());
     let indent = indent.map(|indent| match indent.as_str() {
         Some(text) => text.to_owned(),
         None => " ".repeat(indent.as_usize().unwrap_or(0).min(64)),
@@ -55,21 +57,22 @@ fn to_json(value: &Value, options: Kwargs) -> Result<String, Error> {
         item_separator: if indent.is_some() { "," } else { ", " }.to_owned(),
         key_separator: ": ".to_owned(),
         indent,
-        ascii: options.get::<Option<bool>>("ensure_ascii")?.unwrap_or(false),
-        sort_keys: options.get::<Option<bool>>("sort_keys")?.unwrap_or(false),
+        ascii: ascii.is_some_and(|value| value.is_true()),
+        sort_keys: sort_keys.is_some_and(|value| value.is_true()),
     };
-    if let Some(separators) = options.get::<Option<Value>>("separators")?.filter(|separators| !separators.is_none()) {
+    if let Some(separators) = separators.filter(|separators| !separators.is_none()) {
         style.item_separator = separators.get_item_by_index(0)?.to_string();
         style.key_separator = separators.get_item_by_index(1)?.to_string();
     }
-    options.assert_all_used()?;
     let mut out = String::new();
-    style.write(value, 0, &mut out)?;
+    style.write(state, value, 0, &mut out)?;
     Ok(out)
 }
 
 impl Style {
-    fn write(&self, value: &Value, depth: usize, out: &mut String) -> Result<(), Error> {
+    /// Pays for each value it visits: a list may hold the same list many times over.
+    fn write(&self, state: &State, value: &Value, depth: usize, out: &mut String) -> Result<(), Error> {
+        state.consume_fuel(1)?;
         if depth > 128 {
             return Err(Error::new(ErrorKind::InvalidOperation, "the value is nested too deeply for JSON"));
         }
@@ -78,13 +81,17 @@ impl Style {
             ValueKind::Bool => out.push_str(if value.is_true() { "true" } else { "false" }),
             ValueKind::Number if value.is_integer() => _ = write!(out, "{value}"),
             ValueKind::Number => self.number(f64::try_from(value.clone())?, out),
-            ValueKind::String => self.string(value.as_str().unwrap_or_default(), out),
+            ValueKind::String => {
+                let text = value.as_str().unwrap_or_default();
+                state.consume_fuel(text.len() as u64 / 64)?;
+                self.string(text, out);
+            }
             ValueKind::Seq | ValueKind::Iterable => {
                 out.push('[');
                 let mut empty = true;
                 for item in value.try_iter()? {
                     self.separate(&mut empty, depth + 1, out);
-                    self.write(&item, depth + 1, out)?;
+                    self.write(state, &item, depth + 1, out)?;
                 }
                 self.close(empty, depth, ']', out);
             }
@@ -97,9 +104,9 @@ impl Style {
                 let mut empty = true;
                 for key in keys {
                     self.separate(&mut empty, depth + 1, out);
-                    self.key(&key, depth, out)?;
+                    self.key(state, &key, depth, out)?;
                     out.push_str(&self.key_separator);
-                    self.write(&value.get_item(&key)?, depth + 1, out)?;
+                    self.write(state, &value.get_item(&key)?, depth + 1, out)?;
                 }
                 self.close(empty, depth, '}', out);
             }
@@ -116,13 +123,13 @@ impl Style {
         Ok(())
     }
 
-    fn key(&self, key: &Value, depth: usize, out: &mut String) -> Result<(), Error> {
+    fn key(&self, state: &State, key: &Value, depth: usize, out: &mut String) -> Result<(), Error> {
         if let Some(text) = key.as_str() {
             self.string(text, out);
             return Ok(());
         }
         out.push('"');
-        self.write(key, depth + 1, out)?;
+        self.write(state, key, depth + 1, out)?;
         out.push('"');
         Ok(())
     }

@@ -3,6 +3,7 @@
 mod json;
 mod messages;
 mod python;
+mod source;
 mod time;
 
 pub use time::CivilTime;
@@ -55,7 +56,8 @@ impl ChatTemplate {
         });
         python::install(&mut environment);
         json::install(&mut environment);
-        environment.add_template_owned(NAME, without_generation_tags(source)).map_err(|error| syntax_error(&error))?;
+        let source = source::prepare(source)?;
+        contained(|| environment.add_template_owned(NAME, source))?.map_err(|error| syntax_error(&error))?;
         let mut template = Self { environment, shape: Shape::default() };
         template.shape = Shape::probe(&template);
         Ok(template)
@@ -82,13 +84,21 @@ impl ChatTemplate {
             None => Err(Error::new(ErrorKind::InvalidOperation, "strftime_now: the request gives no time")),
         });
         let template = environment.get_template(NAME).map_err(|error| syntax_error(&error))?;
-        let text = template.render(context).map_err(|error| render_error(&error, steps))?;
+        let text = contained(|| template.render(context))?.map_err(|error| render_error(&error, steps))?;
         let limit = OUTPUT + size.saturating_mul(4);
         if text.len() > limit {
             return Err(TemplateError::TooLong { bytes: text.len(), limit });
         }
         Ok(text)
     }
+}
+
+/// A template is a program of strangers: what it may find wrong in the engine must not end more than its own render.
+fn contained<T>(run: impl FnOnce() -> T) -> Result<T, TemplateError> {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).map_err(|_| TemplateError::Render {
+        message: "the template engine gave up on it; this is a fault of the engine, to be reported with the template"
+            .into(),
+    })
 }
 
 fn syntax_error(error: &Error) -> TemplateError {
@@ -112,24 +122,4 @@ fn render_error(error: &Error, steps: u64) -> TemplateError {
         cause = current.source();
     }
     TemplateError::Render { message: clean(&error.to_string()) }
-}
-
-/// `{% generation %}` marks replies for training; for prompts it is a plain scope, which the engine calls `with`.
-fn without_generation_tags(source: &str) -> String {
-    let mut out = String::with_capacity(source.len());
-    let mut rest = source;
-    while let Some(start) = rest.find("{%") {
-        let Some(length) = rest[start..].find("%}") else {
-            break;
-        };
-        let (tag, after) = (&rest[start..start + length], &rest[start + length..]);
-        out.push_str(&rest[..start]);
-        match tag[2..].trim_matches(|c: char| c == '-' || c == '+' || c.is_whitespace()) {
-            "generation" => out.push_str(&tag.replace("generation", "with")),
-            "endgeneration" => out.push_str(&tag.replace("endgeneration", "endwith")),
-            _ => out.push_str(tag),
-        }
-        rest = after;
-    }
-    out + rest
 }

@@ -12,7 +12,8 @@ import urllib.error
 import urllib.request
 
 import gguf
-import make_templates
+from jinja_environment import environment
+from make_templates import CONVERSATIONS
 import xllamacpp
 
 FAMILIES = ["llama", "qwen2", "qwen3_5", "gpt_oss_lim7", "muse_glimmer", "qwen4_exp_ple64", "spark2_5",
@@ -127,9 +128,9 @@ def main():
             plain = oracle.ids(text, False)
             if plain != out["special"][text]:
                 out["plain"][text] = plain
-        template = make_templates.environment.from_string(m["tokenizer.chat_template"])
+        template = environment.from_string(m["tokenizer.chat_template"])
         out["chat"] = []
-        for messages in make_templates.CONVERSATIONS.values():
+        for messages in CONVERSATIONS.values():
             for generation in [False, True]:
                 text = template.render(messages=messages, tools=None, add_generation_prompt=generation, bos_token="<|im_start|>", eos_token="<|im_end|>")
                 out["chat"].append({"messages": messages, "add_generation_prompt": generation, "text": text, "ids": oracle.ids(text, True)})
