@@ -14,7 +14,7 @@ import argparse, json, os, shutil, statistics, subprocess, sys, threading, time
 def conversation(tokens, turns):
     """The cuts of `bench --turns`: (prompt end, answer end) of each turn."""
     first, share = tokens // 5, (tokens - tokens // 5) // turns
-    question = share * 3 // 5
+    question = share * 2 // 5
     return [(first + t * share + question, first + (t + 1) * share) for t in range(turns)]
 
 

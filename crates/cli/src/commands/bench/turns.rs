@@ -19,11 +19,11 @@ pub(super) struct Conversation {
 
 impl Conversation {
     /// A fifth of the tokens stand before the first question, as instructions and tool descriptions do; of the rest every
-    /// turn has the same share, three fifths of it the question and what tools returned, the others the answer. The last
+    /// turn has the same share, two fifths of it the question and what tools returned, the others the answer. The last
     /// prompt ends the conversation.
     pub(super) fn new(tokens: usize, turns: usize) -> Result<Self, Failure> {
         let (first, share) = (tokens / 5, (tokens - tokens / 5) / turns);
-        let question = share * 3 / 5;
+        let question = share * 2 / 5;
         if question == 0 || question == share {
             return Err(Failure::message(format!(
                 "{turns} turns in {tokens} tokens leave too few for each; ask for a --depth of at least {}",
