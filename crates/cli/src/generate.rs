@@ -4,9 +4,8 @@ use crate::failure::Failure;
 use crate::{interrupt, output, progress};
 use foundation::TokenId;
 use indicatif::ProgressBar;
-use runtime::{Engine, GenerationConfig, Progress, RawDecodeResult};
+use runtime::{Engine, GenerationConfig, RawDecodeResult, TurnEvent, TurnOptions};
 use std::cell::Cell;
-use tokenizer::{ReplyEvent, ReplyParser};
 
 /// How an answer is shown.
 #[derive(Clone, Copy, Debug)]
@@ -52,14 +51,12 @@ pub(crate) fn generate(
     config: &GenerationConfig,
     show: Show,
 ) -> Result<Answer, Failure> {
-    let tokenizer = engine.tokenizer().clone();
-    let parser = match show.reasoning {
-        Reasoning::Plain => None,
-        _ => Some(ReplyParser::new(&tokenizer, tokenizer.dialect(), prompt, None)?),
+    let options = match show.reasoning {
+        Reasoning::Plain => TurnOptions::default(),
+        _ => TurnOptions::of(engine.tokenizer()),
     };
     let mut screen = Screen {
-        show,
-        parser,
+        quiet: show.quiet,
         writer: Writer {
             show,
             colour: output::stdout_has_colour(),
@@ -72,8 +69,9 @@ pub(crate) fn generate(
     };
     let listening = interrupt::listen();
     let closed = Cell::new(false);
-    let result = engine.generate(prompt, config, &|| closed.get() || listening.asked(), &mut |progress| {
-        screen.take(progress);
+    let cancel = || closed.get() || listening.asked();
+    let end = engine.turn(prompt, (config, &options), &cancel, &mut |event| {
+        screen.take(event);
         closed.set(screen.writer.failure.is_some());
     });
     let writer = screen.finish();
@@ -81,46 +79,39 @@ pub(crate) fn generate(
         return Err(failure);
     }
     let [content, reasoning] = writer.said;
-    Ok(Answer { result: result?, interrupted: listening.asked(), shown: writer.shown, content, reasoning })
+    Ok(Answer { result: end?.record, interrupted: listening.asked(), shown: writer.shown, content, reasoning })
 }
 
 struct Screen {
-    show: Show,
-    parser: Option<ReplyParser>,
+    quiet: bool,
     writer: Writer,
     bar: Option<ProgressBar>,
 }
 
 impl Screen {
-    fn take(&mut self, progress: Progress) {
-        match progress {
-            Progress::Prefill { done, total } => {
-                if done >= total {
-                    self.bar.take().iter().for_each(ProgressBar::finish_and_clear);
-                    return;
-                }
+    fn take(&mut self, event: TurnEvent) {
+        match event {
+            TurnEvent::Prefill { done, total } if done >= total => {
+                self.bar.take().iter().for_each(ProgressBar::finish_and_clear);
+            }
+            TurnEvent::Prefill { done, total } => {
                 // A prompt of one chunk is read before anyone could look.
-                let quiet = self.show.quiet;
-                let bar = self.bar.get_or_insert_with(|| progress::bar("reading the prompt", total, quiet));
+                let bar = self.bar.get_or_insert_with(|| progress::bar("reading the prompt", total, self.quiet));
                 bar.set_position(done as u64);
             }
-            Progress::Token { id, delta, .. } => match &mut self.parser {
-                Some(parser) => self.writer.events(parser.push(id, &delta)),
-                None => self.writer.write(Part::Answer, &delta),
-            },
-            Progress::Tail(text) => match &mut self.parser {
-                Some(parser) => self.writer.events(parser.push_text(&text)),
-                None => self.writer.write(Part::Answer, &text),
-            },
+            TurnEvent::Reasoning(text) => self.writer.write(Part::Reasoning, &text),
+            // No tools are offered, so a call is content: it is shown as the model wrote it.
+            TurnEvent::Content(text) | TurnEvent::ReleasedToolSpan { text, .. } => {
+                self.writer.write(Part::Answer, &text);
+            }
+            TurnEvent::ToolCall(call) => self.writer.write(Part::Answer, &call.arguments),
+            TurnEvent::Finished(_) => {}
         }
     }
 
     fn finish(mut self) -> Writer {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
-        }
-        if let Some(parser) = &mut self.parser {
-            self.writer.events(parser.finish());
         }
         self.writer.finish();
         self.writer
@@ -145,19 +136,6 @@ struct Writer {
 }
 
 impl Writer {
-    fn events(&mut self, events: Vec<ReplyEvent>) {
-        for event in events {
-            match event {
-                ReplyEvent::Reasoning(text) => self.write(Part::Reasoning, &text),
-                ReplyEvent::Content(text) | ReplyEvent::ReleasedToolSpan { text, .. } => {
-                    self.write(Part::Answer, &text);
-                }
-                // No tools were offered, so what looks like a call was released as text.
-                ReplyEvent::ToolCall(call) => self.write(Part::Answer, &call.arguments),
-            }
-        }
-    }
-
     fn write(&mut self, part: Part, text: &str) {
         let reasoning = part == Part::Reasoning;
         let begins = self.said[usize::from(reasoning)].is_empty() && !self.shown.is_empty();

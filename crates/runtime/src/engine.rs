@@ -7,6 +7,7 @@ use crate::open::{OpenOptions, OpenReport, open_producer, open_scripted, scripte
 use crate::pacing::{LinuxSensors, Pacer, SystemClock};
 use crate::producer::LogitProducer;
 use crate::raw_completion::{Generation, Progress, RawDecodeResult, run_raw_completion_chunked};
+use crate::turn_stream::{TurnEnd, TurnEvent, TurnOptions, TurnSplitter};
 use foundation::TokenId;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -131,6 +132,26 @@ impl Engine {
         let prompt = self.prompt_tokens(prompt)?;
         let config = GenerationConfig { continues_prompt: true, ..config.clone() };
         self.generate(&prompt, &config, &|| false, on_progress)
+    }
+
+    /// As [`Engine::generate`], with content, reasoning and tool calls told apart.
+    ///
+    /// The last event holds what is returned.
+    pub fn turn(
+        &mut self,
+        prompt: &[TokenId],
+        (config, options): (&GenerationConfig, &TurnOptions),
+        cancel: &dyn Fn() -> bool,
+        on_event: &mut dyn FnMut(TurnEvent),
+    ) -> Result<TurnEnd, RuntimeError> {
+        let mut splitter = TurnSplitter::new(&self.tokenizer, prompt, config, options)?;
+        let record = self.generate(prompt, config, cancel, &mut |progress| {
+            splitter.take(progress).into_iter().for_each(&mut *on_event);
+        })?;
+        let (last, end) = splitter.finish(record);
+        last.into_iter().for_each(&mut *on_event);
+        on_event(TurnEvent::Finished(Box::new(end.clone())));
+        Ok(end)
     }
 
     /// Generates after a prompt of tokens until a stop, the budget, or `cancel` returns true.

@@ -4,7 +4,7 @@ use model::ModelError;
 use plan::{ExecError, PlanError};
 use selection::{SelectError, ShapingError};
 use std::path::PathBuf;
-use tokenizer::TokenizerError;
+use tokenizer::{DialectError, TokenizerError};
 use weights::WeightsError;
 
 /// A run of a model failed, or could not begin.
@@ -70,6 +70,9 @@ pub enum RuntimeError {
     /// Text and tokens.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),
+    /// Tools that the model cannot be offered.
+    #[error(transparent)]
+    Dialect(#[from] DialectError),
     /// Sampling values out of range.
     #[error(transparent)]
     Shaping(#[from] ShapingError),

@@ -24,6 +24,7 @@ mod serve;
 mod session_pool;
 mod steering;
 mod token_sink;
+mod turn_stream;
 
 pub use capture::{BUCKETS, Capture, CaptureKind, Captured, bucket};
 pub use checkpoint::{ModelFiles, Recommended};
@@ -47,3 +48,4 @@ pub use serve::{Served, open_service};
 pub use session_pool::{SessionPool, Sessions};
 pub use steering::{LayerSet, SteerFile};
 pub use tokenizer::Message;
+pub use turn_stream::{FinishReason, TurnEnd, TurnEvent, TurnOptions, TurnSplitter, TurnStream, Usage};

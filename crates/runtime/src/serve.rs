@@ -3,8 +3,9 @@
 use crate::capture::Recorder;
 use crate::checkpoint::ModelFiles;
 use crate::open::{OpenOptions, OpenReport, UseExec, check_scripted, scripted_report, scripted_script, with_exec};
-use crate::scheduler::{Scheduler, SchedulerOptions, Service};
+use crate::scheduler::{Request, Scheduler, SchedulerOptions, Service};
 use crate::session_pool::Sessions;
+use crate::turn_stream::{TurnOptions, TurnSplitter, TurnStream};
 use crate::{RuntimeError, scripted};
 use plan::Exec;
 use std::ffi::OsStr;
@@ -22,6 +23,17 @@ pub struct Served {
     pub tokenizer: Arc<Tokenizer>,
     /// What was decided when the model was opened.
     pub report: OpenReport,
+}
+
+impl Served {
+    /// Hands a request over; its events arrive with content, reasoning and tool calls told apart.
+    ///
+    /// # Errors
+    /// Tools for a dialect without a call syntax; what else is wrong arrives as the stream's last item.
+    pub fn turn(&self, request: Request, options: &TurnOptions) -> Result<TurnStream, RuntimeError> {
+        let splitter = TurnSplitter::new(&self.tokenizer, &request.prompt, &request.config, options)?;
+        Ok(TurnStream::new(self.service.submit(request), splitter))
+    }
 }
 
 /// Events a reader may leave unread before the request is ended.

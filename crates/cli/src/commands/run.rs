@@ -17,7 +17,8 @@ use std::ffi::{OsStr, OsString};
 /// The first word is the model and the others are the prompt: turbospark run smollm2 "Why is the sky blue?".
 /// A first word that holds a space is a prompt for the default model, smollm2: turbospark run "Why is the sky
 /// blue?". With --model, every word is the prompt. Without a prompt a session begins when standard input is a
-/// terminal; otherwise, and with `-`, the prompt is read from standard input.
+/// terminal; otherwise, and with `-`, the prompt is read from standard input. No tools are offered; should the
+/// model call one all the same, the call is printed as it was written.
 #[derive(Args, Debug)]
 pub(crate) struct Run {
     /// A catalogued name, a file or folder, hf:owner/repo[@revision][/file], or scripted:FILE [default: smollm2]

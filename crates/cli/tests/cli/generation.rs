@@ -105,6 +105,20 @@ fn stops_and_budgets() {
 }
 
 #[test]
+fn a_tool_call_is_shown_as_the_model_wrote_it() {
+    let desk = Desk::new();
+    // "ok", <tool_call> as a control token, {"name": …}, </tool_call>, the end.
+    let call = r#"{"name": "look", "arguments": {}}"#;
+    let written: Vec<String> = call.bytes().map(|byte| byte.to_string()).collect();
+    let m = desk.script(&format!(r#"{{"ids": [111, 107, 10, 262, {}, 263, 257]}}"#, written.join(", ")));
+    for flags in [&[][..], &["--hide-reasoning"]] {
+        let out = desk.run(&[&["run", &m, "hi"], flags].concat()).success();
+        assert_eq!(out, format!("ok\n<tool_call>{call}</tool_call>\n"), "{flags:?}");
+    }
+    assert_eq!(desk.run(&["run", &m, "hi", "--json"]).json()["text"], format!("ok\n<tool_call>{call}</tool_call>"));
+}
+
+#[test]
 fn reasoning_can_be_hidden() {
     let desk = Desk::new();
     // <think>, "hm", </think>, "\n\nyes" with the tags as control tokens.

@@ -27,6 +27,8 @@ pub(crate) struct Inline {
     syntax: Option<&'static ToolSyntax>,
     openers: Vec<Marker>,
     closers: Vec<Option<Marker>>,
+    /// The text is one that the model did not end.
+    cut: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -76,12 +78,18 @@ impl Inline {
             syntax,
             openers: spans.iter().map(|span| markers.marker(span.open)).collect(),
             closers: spans.iter().map(|span| span.close.map(|close| markers.marker(close))).collect(),
+            cut: false,
         }
     }
 
     pub(crate) fn push(&mut self, text: &Marked, cx: &Context, out: &mut Vec<ReplyEvent>) {
         self.buffer.append(text);
         while self.advance(false, cx, out) {}
+    }
+
+    /// The text ends where it was cut off: a call that needs no closing marker may lack its arguments.
+    pub(crate) fn cut_off(&mut self) {
+        self.cut = true;
     }
 
     /// Ends the text; another one may follow.
@@ -191,7 +199,7 @@ impl Inline {
             (Some(_), Some(closer)) => closer.literal.len(),
             _ => 0,
         };
-        let closed = found.is_some() || closer.is_none();
+        let closed = found.is_some() || (closer.is_none() && !self.cut);
         let too_long = found.is_none() && body.text.len() > MAX_SPAN;
         let Some(at) = found.or((end || too_long).then_some(body.text.len())) else { return false };
         let open = std::mem::take(open);

@@ -57,6 +57,16 @@ impl MessageReader {
         while self.advance(cx, out) {}
     }
 
+    /// The reply ends where it was cut off: its last call may lack its arguments.
+    pub(crate) fn cut_off(&mut self, cx: &Context, out: &mut Vec<ReplyEvent>) {
+        self.inline.cut_off();
+        if matches!(self.state, Place::Call { .. }) && self.buffer.text().trim().is_empty() {
+            self.release(self.buffer.text().len(), CallError::Incomplete, out);
+            self.state = Place::Header;
+        }
+        self.finish(cx, out);
+    }
+
     pub(crate) fn finish(&mut self, cx: &Context, out: &mut Vec<ReplyEvent>) {
         let rest = self.buffer.text().len();
         if matches!(self.state, Place::Header) {

@@ -150,12 +150,27 @@ impl ReplyParser {
 
     /// Ends the reply and releases everything that was held back.
     pub fn finish(&mut self) -> Vec<ReplyEvent> {
+        self.end(false)
+    }
+
+    /// As [`ReplyParser::finish`], for a reply that the model did not end: a call whose arguments had not begun is none.
+    pub fn cut_off(&mut self) -> Vec<ReplyEvent> {
+        self.end(true)
+    }
+
+    fn end(&mut self, cut: bool) -> Vec<ReplyEvent> {
         let mut rest = Marked::default();
         rest.push_text(&std::mem::take(&mut self.incoming));
         self.due.clear();
         let mut out = self.read(&rest);
         match &mut self.reader {
-            Reader::Text(reader) => reader.finish(&self.cx, &mut out),
+            Reader::Text(reader) => {
+                if cut {
+                    reader.cut_off();
+                }
+                reader.finish(&self.cx, &mut out);
+            }
+            Reader::Messages(reader) if cut => reader.cut_off(&self.cx, &mut out),
             Reader::Messages(reader) => reader.finish(&self.cx, &mut out),
         }
         out

@@ -73,7 +73,7 @@ pub(crate) fn parse(
 fn read<'a>(body: Body<'a>, syntax: &CallSyntax, tools: &Tools, closed: bool) -> Result<Vec<Item<'a>>, CallError> {
     let items = match syntax {
         CallSyntax::Object { arguments, .. } => objects::read(body, arguments)?,
-        CallSyntax::Named(named) => named::read(body, named)?,
+        CallSyntax::Named(named) => named::read(body, named, closed)?,
         CallSyntax::Tags(tags) => tags::read(body, tags)?,
         // A name that was cut off still looks like a name.
         CallSyntax::Pairs { .. } if !closed => return Err(CallError::Incomplete),

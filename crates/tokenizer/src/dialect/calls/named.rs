@@ -5,9 +5,13 @@ use super::super::arguments::CallError;
 use super::super::marked::Body;
 use super::{Item, RawArguments, RawCall, after, expected, members, until};
 
-/// Reads one call after the other.
-pub(super) fn read<'a>(body: Body<'a>, syntax: &NamedSyntax) -> Result<Vec<Item<'a>>, CallError> {
+/// Reads one call after the other. Where calls have no markers of their own and the span is not `closed`, arguments that
+/// are not there may have been cut off.
+pub(super) fn read<'a>(body: Body<'a>, syntax: &NamedSyntax, closed: bool) -> Result<Vec<Item<'a>>, CallError> {
     let Some([open, close]) = syntax.item else {
+        if !closed && body.trim().text.ends_with(syntax.separator) && !syntax.separator.is_empty() {
+            return Err(CallError::Incomplete);
+        }
         return Ok(vec![(0..body.text.len(), Ok(call(body, syntax)?))]);
     };
     let mut items = Vec::new();
