@@ -3,6 +3,7 @@
 use crate::arguments;
 use clap::error::ErrorKind;
 use hub::HubError;
+use pack::PackError;
 use std::error::Error;
 use std::process::ExitCode;
 
@@ -39,10 +40,9 @@ impl Failure {
 impl<E: Error + Send + Sync + 'static> From<E> for Failure {
     fn from(error: E) -> Self {
         let error = anyhow::Error::new(error);
-        match error.downcast_ref::<HubError>() {
-            Some(HubError::Cancelled) => Self::Interrupted,
-            _ => Self::Failed(error),
-        }
+        let pulling = matches!(error.downcast_ref(), Some(HubError::Cancelled));
+        let packing = matches!(error.downcast_ref(), Some(PackError::Cancelled { .. }));
+        if pulling || packing { Self::Interrupted } else { Self::Failed(error) }
     }
 }
 

@@ -23,6 +23,7 @@ impl PlaceFlags {
             kv: self.kv.clone(),
             memory: self.memory,
             quantize: self.quantize,
+            verify: self.verify,
             steer: self.steering.steer.iter().map(steer).collect(),
             ..OpenOptions::default()
         }

@@ -25,13 +25,7 @@ impl PullProgress {
                 output::note(&format!("another process is pulling this model; waiting for {}", lock.display()));
             }
             Event::Started { what, total } if output::stderr_is_terminal() => {
-                let bar = total.map_or_else(ProgressBar::no_length, ProgressBar::new);
-                const TEMPLATE: &str = "{msg} [{wide_bar:.dim}] {bytes}/{total_bytes} {bytes_per_sec} {eta}";
-                if let Ok(style) = ProgressStyle::with_template(TEMPLATE) {
-                    bar.set_style(style.progress_chars("=> "));
-                }
-                bar.set_message(what);
-                self.bar = Some(bar);
+                self.bar = Some(bar_of_bytes(what, total));
             }
             Event::Started { what, total } => {
                 let size = total.map_or(String::new(), |total| format!(", {}", HumanBytes(total)));
@@ -66,6 +60,51 @@ impl PullProgress {
 }
 
 impl Drop for PullProgress {
+    fn drop(&mut self) {
+        if let Some(bar) = self.bar.take() {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+fn bar_of_bytes(what: String, total: Option<u64>) -> ProgressBar {
+    const TEMPLATE: &str = "{msg} [{wide_bar:.dim}] {bytes}/{total_bytes} {bytes_per_sec} {eta}";
+    let bar = total.map_or_else(ProgressBar::no_length, ProgressBar::new);
+    if let Ok(style) = ProgressStyle::with_template(TEMPLATE) {
+        bar.set_style(style.progress_chars("=> "));
+    }
+    bar.set_message(what);
+    bar
+}
+
+/// Shows how far packing or checking is, on a terminal only.
+#[derive(Debug)]
+pub(crate) struct PackProgress {
+    what: &'static str,
+    bar: Option<ProgressBar>,
+}
+
+impl PackProgress {
+    pub(crate) fn new(what: &'static str) -> Self {
+        Self { what, bar: None }
+    }
+
+    pub(crate) fn event(&mut self, event: pack::Event) {
+        match event {
+            pack::Event::Started { total } if output::stderr_is_terminal() => {
+                self.bar = Some(bar_of_bytes(self.what.to_owned(), Some(total)));
+            }
+            pack::Event::Started { .. } => {}
+            pack::Event::Bytes { done } => {
+                if let Some(bar) = &self.bar {
+                    bar.set_position(done);
+                }
+            }
+        }
+    }
+}
+
+impl Drop for PackProgress {
     fn drop(&mut self) {
         if let Some(bar) = self.bar.take() {
             bar.finish_and_clear();

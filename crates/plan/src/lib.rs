@@ -39,7 +39,7 @@ pub use kv::{KvPlan, KvType, KvTypes};
 pub use lower::{Passes, lower, lower_for, lower_with};
 pub use prefix::{ContextKey, Fingerprint, Opened, PrefixFileError, PrefixTree, Prompt, Restored, Reuse, Saved};
 pub use program::{KV_BLOCK, KvSpec, Program, ProgramId, Rows, SlotSpec, StateSpec, Tap, WeightRole, WeightUse};
-pub use quantise::quantise;
+pub use quantise::{quantise, routers};
 pub use scripted::{Fault, Script, ScriptedExec};
 pub use sequences::{Feed, SequenceId, Sequences, Snapshot, Want};
 pub use slots::assign_slots;

@@ -45,7 +45,7 @@ pub fn quantise(program: &mut Program, index: &WeightIndex, to: DType) -> Result
 }
 
 /// The matrices whose outputs choose experts.
-fn routers(program: &Program) -> BTreeSet<WeightId> {
+pub fn routers(program: &Program) -> BTreeSet<WeightId> {
     let logits: Vec<_> = program
         .steps
         .iter()

@@ -1,4 +1,4 @@
-//! Opens a model on disk: a GGUF file, a safetensors file beside its `config.json`, or a folder of either.
+//! Opens a model on disk: a GGUF file, a safetensors file beside its `config.json`, a folder of either, or a `.gturbo` folder.
 
 use crate::RuntimeError;
 use model::{Checkpoint, Config, ModelSpec, WeightIndex, build, names};
@@ -9,6 +9,7 @@ use std::sync::Arc;
 use tokenizer::{GgufVocab, Tokenizer};
 use weights::Weights;
 use weights::gguf::{GgufFile, Metadata};
+use weights::gturbo::{ConfigKind, GturboFile, Verify};
 use weights::safetensors::SafetensorsFile;
 
 /// A checkpoint's description and its tensors under canonical names; the values stay on disk.
@@ -24,12 +25,18 @@ pub struct ModelFiles {
     pub weights: Weights,
     /// Names, types and shapes of the tensors.
     pub index: WeightIndex,
-    text: TextSource,
+    /// The same tensors under the checkpoint's own names.
+    pub stored: Weights,
+    /// Where everything but the tensors is.
+    pub about: About,
 }
 
-#[derive(Debug)]
-enum TextSource {
+/// What a checkpoint says beside its tensors.
+#[derive(Clone, Debug)]
+pub enum About {
+    /// The keys of a GGUF file.
     Gguf(Box<Metadata>),
+    /// The folder of a `config.json` and a tokenizer's files.
     Folder(PathBuf),
 }
 
@@ -49,69 +56,107 @@ pub struct Recommended {
 }
 
 impl ModelFiles {
-    /// Opens `path`: a `.gguf` file (the first part of a split one), a `.safetensors` file, or a folder.
+    /// Opens `path`: a `.gguf` file (the first part of a split one), a `.safetensors` file, a folder of either, or a
+    /// `.gturbo` folder whose files have their sizes.
     pub fn open(path: &Path) -> Result<Self, RuntimeError> {
+        Self::open_verified(path, Verify::default())
+    }
+
+    /// As [`Self::open`], with a choice of what is checked of a `.gturbo` folder. Other models have no hashes, and asking
+    /// for them is an error.
+    pub fn open_verified(path: &Path, verify: Verify) -> Result<Self, RuntimeError> {
+        if GturboFile::is_one(path) {
+            return Self::from_gturbo(path, &GturboFile::open(path, verify)?);
+        }
+        if verify == Verify::Full {
+            return Err(RuntimeError::NothingToVerify { path: path.to_owned() });
+        }
         let file = if path.is_dir() { the_gguf_of(path)? } else { Some(path.to_owned()) };
         match file {
             Some(file) if file.extension() == Some(OsStr::new("safetensors")) => {
                 let folder = file.parent().unwrap_or(Path::new(".")).to_owned();
-                Self::from_safetensors(path, &folder, &SafetensorsFile::open(&file)?)
+                Self::from_safetensors(path, &folder, SafetensorsFile::open(&file)?.weights())
             }
-            Some(file) => Self::from_gguf(path, &GgufFile::open(&file)?),
-            None => Self::from_safetensors(path, path, &SafetensorsFile::open_dir(path)?),
+            Some(file) => {
+                let file = GgufFile::open(&file)?;
+                Self::from_gguf(path, file.metadata(), file.weights())
+            }
+            None => Self::from_safetensors(path, path, SafetensorsFile::open_dir(path)?.weights()),
         }
     }
 
-    fn from_gguf(path: &Path, file: &GgufFile) -> Result<Self, RuntimeError> {
-        let metadata = file.metadata();
-        let arch = metadata.str("general.architecture").unwrap_or_default();
-        let weights = names::canonical(Some(arch), file.weights());
-        let index = WeightIndex::of(&weights);
-        let checkpoint = Checkpoint::from_gguf(metadata, index)?;
-        Self::new(path, checkpoint, weights, TextSource::Gguf(Box::new(metadata.clone())))
+    fn from_gturbo(path: &Path, file: &GturboFile) -> Result<Self, RuntimeError> {
+        let config = &file.manifest().config;
+        match config.kind {
+            ConfigKind::Gguf => {
+                let keys = GgufFile::open(&path.join(&config.file))?;
+                Self::from_gguf(path, keys.metadata(), file.weights())
+            }
+            ConfigKind::HuggingFace => Self::from_safetensors(path, path, file.weights()),
+        }
     }
 
-    fn from_safetensors(path: &Path, folder: &Path, file: &SafetensorsFile) -> Result<Self, RuntimeError> {
+    fn from_gguf(path: &Path, metadata: &Metadata, stored: &Weights) -> Result<Self, RuntimeError> {
+        let arch = metadata.str("general.architecture").unwrap_or_default();
+        let weights = names::canonical(Some(arch), stored);
+        let checkpoint = Checkpoint::from_gguf(metadata, WeightIndex::of(&weights))?;
+        Self::new(path, checkpoint, (stored, weights), About::Gguf(Box::new(metadata.clone())))
+    }
+
+    fn from_safetensors(path: &Path, folder: &Path, stored: &Weights) -> Result<Self, RuntimeError> {
         let config = folder.join("config.json");
         let text = std::fs::read(&config).map_err(|source| RuntimeError::Read { path: config, source })?;
-        let weights = names::canonical(None, file.weights());
+        let weights = names::canonical(None, stored);
         let checkpoint = Checkpoint::from_config(Config::from_json(&text)?, WeightIndex::of(&weights))?;
-        Self::new(path, checkpoint, weights, TextSource::Folder(folder.to_owned()))
+        Self::new(path, checkpoint, (stored, weights), About::Folder(folder.to_owned()))
     }
 
-    fn new(path: &Path, checkpoint: Checkpoint, weights: Weights, text: TextSource) -> Result<Self, RuntimeError> {
+    fn new(
+        path: &Path,
+        checkpoint: Checkpoint,
+        (stored, weights): (&Weights, Weights),
+        about: About,
+    ) -> Result<Self, RuntimeError> {
         let spec = build(&checkpoint)?;
         let Checkpoint { architecture, index, .. } = checkpoint;
-        Ok(Self { path: path.to_owned(), architecture, spec, weights, index, text })
+        Ok(Self { path: path.to_owned(), architecture, spec, weights, index, stored: stored.clone(), about })
+    }
+
+    /// The canonical name of a tensor that [`Self::stored`] has.
+    pub fn canonical_name(&self, stored: &str) -> String {
+        match &self.about {
+            About::Gguf(keys) => names::canonical_of_gguf(keys.str("general.architecture").unwrap_or_default(), stored),
+            About::Folder(_) => names::canonical_of_hf(stored),
+        }
     }
 
     /// Loads the checkpoint's tokenizer.
     pub fn tokenizer(&self) -> Result<Arc<Tokenizer>, RuntimeError> {
-        let tokenizer = match &self.text {
-            TextSource::Gguf(metadata) => Tokenizer::from_vocab(vocabulary(metadata))?,
-            TextSource::Folder(folder) => Tokenizer::open_dir(folder)?,
+        let tokenizer = match &self.about {
+            About::Gguf(metadata) => Tokenizer::from_vocab(vocabulary(metadata))?,
+            About::Folder(folder) => Tokenizer::open_dir(folder)?,
         };
         Ok(Arc::new(tokenizer))
     }
 
     /// The kind of vocabulary the checkpoint carries, for people.
     pub fn vocabulary_kind(&self) -> String {
-        match &self.text {
-            TextSource::Gguf(metadata) => {
+        match &self.about {
+            About::Gguf(metadata) => {
                 let named = |key: &str| metadata.str(key).unwrap_or("none").to_owned();
                 match metadata.str("tokenizer.ggml.pre") {
                     Some(pre) => format!("{}, pre-tokenizer {pre}", named("tokenizer.ggml.model")),
                     None => named("tokenizer.ggml.model"),
                 }
             }
-            TextSource::Folder(folder) if folder.join("tokenizer.json").is_file() => "tokenizer.json".to_owned(),
-            TextSource::Folder(_) => "none".to_owned(),
+            About::Folder(folder) if folder.join("tokenizer.json").is_file() => "tokenizer.json".to_owned(),
+            About::Folder(_) => "none".to_owned(),
         }
     }
 
     /// The sampling values that came with the checkpoint, if any.
     pub fn recommended(&self) -> Recommended {
-        let TextSource::Folder(folder) = &self.text else {
+        let About::Folder(folder) = &self.about else {
             return Recommended::default();
         };
         let text = std::fs::read(folder.join("generation_config.json")).unwrap_or_default();

@@ -54,7 +54,7 @@ impl Engine {
     }
 
     fn open_files(path: &Path, options: &OpenOptions) -> Result<Self, RuntimeError> {
-        let files = ModelFiles::open(path)?;
+        let files = ModelFiles::open_verified(path, options.verify)?;
         // The vocabulary loads beside the weights.
         let (tokenizer, opened) = std::thread::scope(|scope| {
             let tokenizer = scope.spawn(|| files.tokenizer());

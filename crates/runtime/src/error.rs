@@ -58,6 +58,12 @@ pub enum RuntimeError {
         /// Their names.
         found: String,
     },
+    /// Hashes were to be checked where there are none.
+    #[error("{} has no hashes to verify: only a packed model (.gturbo) has; pack it with `turbospark pack`, or leave --verify full out", .path.display())]
+    NothingToVerify {
+        /// The model.
+        path: PathBuf,
+    },
     /// The weight files.
     #[error(transparent)]
     Weights(Box<WeightsError>),

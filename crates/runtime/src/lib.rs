@@ -27,7 +27,7 @@ mod token_sink;
 mod turn_stream;
 
 pub use capture::{BUCKETS, Capture, CaptureKind, Captured, bucket};
-pub use checkpoint::{ModelFiles, Recommended};
+pub use checkpoint::{About, ModelFiles, Recommended};
 pub use config::GenerationConfig;
 pub use engine::Engine;
 pub use error::{ProducerError, RuntimeError};

@@ -20,6 +20,7 @@ use std::path::Path;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 use tokenizer::Tokenizer;
+use weights::gturbo::Verify;
 use weights::{DType, Weights};
 
 /// Which device runs the model.
@@ -59,6 +60,8 @@ pub struct OpenOptions {
     pub memory: Option<u64>,
     /// A type that matrices stored as plain floats are rounded to while they are loaded.
     pub quantize: Option<DType>,
+    /// What is checked of a packed model before it is used.
+    pub verify: Verify,
     /// Directions that change the residual stream, in order.
     pub steer: Vec<SteerFile>,
     /// What of the inside is kept for [`LogitProducer::captured`], in memory: a residual stream takes
@@ -83,6 +86,7 @@ impl Default for OpenOptions {
             kv: KvTypes::both(KvType::F16).into(),
             memory: None,
             quantize: None,
+            verify: Verify::default(),
             steer: Vec::new(),
             capture: Vec::new(),
             prefill_chunk: 256,
@@ -191,7 +195,7 @@ pub fn open_logits(model: impl AsRef<OsStr>, options: &OpenOptions) -> Result<Op
             let (producer, report, _) = open_scripted(script, options)?;
             (producer, report)
         }
-        None => open_producer(&ModelFiles::open(Path::new(model))?, options)?,
+        None => open_producer(&ModelFiles::open_verified(Path::new(model), options.verify)?, options)?,
     };
     report.elapsed = started.elapsed();
     Ok((producer, report))

@@ -67,7 +67,7 @@ pub fn open_service(model: impl AsRef<OsStr>, options: &OpenOptions) -> Result<S
             (serve(&tokenizer).with(exec, None, &report), tokenizer, report)
         }
         None => {
-            let files = ModelFiles::open(Path::new(model))?;
+            let files = ModelFiles::open_verified(Path::new(model), options.verify)?;
             let tokenizer = files.tokenizer()?;
             let (service, report) = with_exec(&files, options, serve(&tokenizer))?;
             (service, tokenizer, report)

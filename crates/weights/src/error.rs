@@ -83,6 +83,16 @@ pub enum WeightsError {
         /// The missing names, separated by commas.
         missing: String,
     },
+    /// Bytes of a packed model are not what was packed.
+    #[error("{}: {count} damaged part{}: {first}{}; `turbospark verify` lists them all, and repairs them from the model that was packed with --repair SOURCE", .path.display(), if *.count == 1 { "" } else { "s" }, if *.count == 1 { "" } else { ", and more" })]
+    Damaged {
+        /// The folder.
+        path: PathBuf,
+        /// How many parts.
+        count: usize,
+        /// The first one.
+        first: String,
+    },
     /// No tensor of this name.
     #[error("no tensor `{name}` among {count}{}; check that the file holds this kind of model", near_text(.near))]
     MissingTensor {

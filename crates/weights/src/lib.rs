@@ -1,6 +1,6 @@
-//! Reads GGUF and safetensors files into named, typed tensors over memory-mapped files.
+//! Reads GGUF, safetensors and `.gturbo` files into named, typed tensors over memory-mapped files.
 //!
-//! Responsible for: the two container formats (reading, writing, split and sharded files), the byte
+//! Responsible for: the three container formats (reading, writing, split and sharded files), the byte
 //! layout of every quantisation format ([`block`]), and exact dequantisation to `f32`.
 //!
 //! Deliberately unknown here: what a tensor name means, which model a file holds, and any device.
@@ -11,6 +11,7 @@ pub mod block;
 mod dtype;
 mod error;
 pub mod gguf;
+pub mod gturbo;
 mod map;
 pub mod safetensors;
 mod tensor;

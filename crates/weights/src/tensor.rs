@@ -4,7 +4,7 @@ use crate::map::Map;
 use crate::{DType, WeightsError, block};
 use std::fmt;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// A tensor: name, type, shape and bytes. Cloning copies no data.
 #[derive(Clone)]
@@ -20,6 +20,40 @@ pub struct Tensor {
 enum Storage {
     Mapped { map: Arc<Map>, range: Range<usize> },
     Owned { bytes: Arc<Vec<u8>>, range: Range<usize> },
+    Spread(Arc<Spread>),
+}
+
+/// Equal parts of a map, equally far apart: the matrices of a bank whose experts lie each in a place of their own.
+#[derive(Debug)]
+struct Spread {
+    map: Arc<Map>,
+    start: usize,
+    part: usize,
+    stride: usize,
+    count: usize,
+    /// The parts one after the other, for who wants them so.
+    together: OnceLock<Vec<u8>>,
+}
+
+impl Spread {
+    fn part(&self, index: usize) -> Range<usize> {
+        let start = self.start + index * self.stride;
+        start..start + self.part
+    }
+
+    fn together(&self) -> &[u8] {
+        self.together.get_or_init(|| {
+            let parts = (0..self.count).flat_map(|index| &self.map.bytes()[self.part(index)]);
+            parts.copied().collect()
+        })
+    }
+
+    /// Where some of the bytes are in the map, if they are of one part.
+    fn within(&self, bytes: &Range<usize>) -> Option<Range<usize>> {
+        let index = bytes.start.checked_div(self.part).filter(|index| *index < self.count)?;
+        let offset = self.part(index).start - index * self.part;
+        (bytes.end <= (index + 1) * self.part).then(|| bytes.start + offset..bytes.end + offset)
+    }
 }
 
 /// Elements of a shape (1 for a scalar); `None` on overflow. Every leading product is checked too.
@@ -43,6 +77,23 @@ impl Tensor {
             elements: element_count(shape).expect("checked by the reader"),
             storage: Storage::Mapped { map: map.clone(), range },
         }
+    }
+
+    /// A tensor whose outermost entries lie `stride` bytes apart in a map, the first at `start`. The caller has checked
+    /// type, shape and places against each other.
+    pub(crate) fn spread(
+        name: &str,
+        dtype: DType,
+        shape: &[usize],
+        map: &Arc<Map>,
+        (start, stride): (usize, usize),
+    ) -> Self {
+        let elements = element_count(shape).expect("checked by the reader");
+        let count = shape[0];
+        let part = dtype.bytes_for(elements / count.max(1)).expect("checked by the reader");
+        debug_assert!(count == 0 || start + (count - 1) * stride + part <= map.bytes().len());
+        let spread = Spread { map: map.clone(), start, part, stride, count, together: OnceLock::new() };
+        Self { name: name.into(), dtype, shape: shape.into(), elements, storage: Storage::Spread(Arc::new(spread)) }
     }
 
     /// A tensor that owns its bytes; `shape` is outermost first. Errors if `bytes` is not what type and shape
@@ -100,12 +151,19 @@ impl Tensor {
         self.elements
     }
 
-    /// The bytes as stored. They are not aligned to anything in general.
+    /// The bytes as stored. They are not aligned to anything in general. Of a bank whose experts lie apart this makes one
+    /// copy, kept as long as the tensor; [`Self::row_range`] within one expert makes none.
     pub fn bytes(&self) -> &[u8] {
         match &self.storage {
             Storage::Mapped { map, range } => &map.bytes()[range.clone()],
             Storage::Owned { bytes, range } => &bytes[range.clone()],
+            Storage::Spread(spread) => spread.together(),
         }
+    }
+
+    /// How many bytes [`Self::bytes`] has; reads none.
+    pub fn stored_bytes(&self) -> usize {
+        self.dtype.bytes_for(self.elements).unwrap_or_default()
     }
 
     /// The product of all dimensions but the last; 1 for a vector or scalar.
@@ -138,6 +196,10 @@ impl Tensor {
             Storage::Owned { bytes: owned, range } => {
                 Storage::Owned { bytes: owned.clone(), range: range.start + bytes.start..range.start + bytes.end }
             }
+            Storage::Spread(spread) => match spread.within(&bytes) {
+                Some(range) => Storage::Mapped { map: spread.map.clone(), range },
+                None => owned(spread.together()[bytes].to_vec()),
+            },
         };
         let shape = [rows.len(), self.cols()];
         Ok(Self {
@@ -179,7 +241,14 @@ impl Tensor {
         let Some(stride) = self.dtype.bytes_for(self.cols()) else {
             return Err(self.unsupported("a type whose rows are whole blocks"));
         };
-        self.convert(&self.bytes()[row * stride..][..stride], out)
+        let bytes = row * stride..(row + 1) * stride;
+        match &self.storage {
+            Storage::Spread(spread) => match spread.within(&bytes) {
+                Some(range) => self.convert(&spread.map.bytes()[range], out),
+                None => self.convert(&spread.together()[bytes], out),
+            },
+            _ => self.convert(&self.bytes()[bytes], out),
+        }
     }
 
     /// The values rounded to one of [`DType::QUANTISERS`], on as many threads as there are cores; no more than the result
@@ -248,8 +317,12 @@ impl Tensor {
     /// Lets the system drop the pages that lie wholly inside this tensor; they are read from the file again when
     /// next touched. Does nothing for owned tensors and where the system has no such advice.
     pub fn mapping_advise_dont_need(&self) {
-        if let Storage::Mapped { map, range } = &self.storage {
-            map.advise_dont_need(range.clone());
+        match &self.storage {
+            Storage::Mapped { map, range } => map.advise_dont_need(range.clone()),
+            Storage::Spread(spread) => {
+                (0..spread.count).for_each(|index| spread.map.advise_dont_need(spread.part(index)));
+            }
+            Storage::Owned { .. } => {}
         }
     }
 

@@ -41,7 +41,7 @@ impl Weights {
 
     /// The stored bytes of all tensors together.
     pub fn total_bytes(&self) -> u64 {
-        self.iter().map(|t| t.bytes().len() as u64).sum()
+        self.iter().map(|t| t.stored_bytes() as u64).sum()
     }
 
     /// Adds a tensor under its own name; returns the one it replaces.

@@ -1,6 +1,6 @@
 //! Groups of flags that several commands share.
 
-use super::values::{bytes, device, kv, one_of_ours, positive, quantize, rate, shaping, stop_text, threshold};
+use super::values::{bytes, device, kv, one_of_ours, positive, quantize, rate, shaping, stop_text, threshold, verify};
 use crate::failure::Failure;
 use clap::Args;
 use runtime::{Capture, DeviceKind, KvChoice, PowerProfile, Sessions, SteerFile};
@@ -8,6 +8,7 @@ use selection::ShapingOptions;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use weights::DType;
+use weights::gturbo::Verify;
 
 /// The model, by position or by flag.
 #[derive(Args, Debug)]
@@ -69,6 +70,9 @@ pub(crate) struct PlaceFlags {
     /// Round matrices stored as plain floats while loading them: q8_0, q4_0, q4_1, q5_0, q5_1, q2_k … q6_k, iq4_nl, iq4_xs, mxfp4
     #[arg(long, value_name = "TYPE", value_parser = quantize)]
     pub(crate) quantize: Option<DType>,
+    /// What is checked of a packed model (.gturbo): full (all hashes), size (of every file) or off
+    #[arg(long, value_name = "WHAT", default_value = "size", value_parser = verify)]
+    pub(crate) verify: Verify,
     /// Memory that may be used, as 4GiB or 512MiB [default: what the machine has free]
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub(crate) memory: Option<u64>,

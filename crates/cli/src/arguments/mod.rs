@@ -7,10 +7,11 @@ pub(crate) use groups::{
     CaptureFlags, GenerationFlags, HomeFlag, ModelArgument, OpenFlags, PlaceFlags, SessionFlags, StoreFlags,
     VerboseFlag,
 };
-pub(crate) use values::{Tokens, positive};
+pub(crate) use values::{Tokens, positive, quantize};
 
 use crate::commands::{
-    bench, chat_template, complete, completions, inspect, list, logits, path, perplexity, pull, rm, run, tokenize,
+    bench, chat_template, complete, completions, inspect, list, logits, pack, path, perplexity, pull, rm, run,
+    tokenize, verify,
 };
 use crate::failure::Failure;
 use clap::{CommandFactory, Parser, Subcommand};
@@ -41,6 +42,10 @@ pub(crate) enum Command {
     Rm(rm::Rm),
     /// Print where a pulled model lies
     Path(path::PathOf),
+    /// Pack a model as a .gturbo folder or a GGUF file, rounded if asked
+    Pack(pack::Pack),
+    /// Check all bytes of a packed model, and repair them
+    Verify(verify::Verify),
     /// Describe a model and the memory it takes
     Inspect(inspect::Inspect),
     /// Print the tokens of a text

@@ -5,6 +5,7 @@ use runtime::{DeviceKind, KvChoice, RuntimeError};
 use selection::{Shaping, ShapingOptions};
 use std::str::FromStr;
 use weights::DType;
+use weights::gturbo::Verify;
 
 /// A whole number of at least 1.
 pub(crate) fn positive(text: &str) -> Result<usize, String> {
@@ -63,6 +64,16 @@ pub(crate) fn quantize(text: &str) -> Result<DType, String> {
         let known: Vec<_> = known.map(|dtype| dtype.name().to_ascii_lowercase()).collect();
         format!("this version rounds to {}", known.join(", "))
     })
+}
+
+/// What is checked of a packed model.
+pub(crate) fn verify(text: &str) -> Result<Verify, String> {
+    match text {
+        "full" => Ok(Verify::Full),
+        "size" => Ok(Verify::Size),
+        "off" => Ok(Verify::Off),
+        _ => Err("expected full, size or off".to_owned()),
+    }
 }
 
 /// A value that the runtime reads and explains.

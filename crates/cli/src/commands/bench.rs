@@ -234,7 +234,7 @@ impl Traffic {
         let program = files.program(options)?;
         let tables = program.weights.iter().filter(|w| w.role == WeightRole::Table);
         let unread = tables.flat_map(|w| w.source.tensors().into_iter().filter_map(|name| files.weights.get(name)));
-        let unread: u64 = unread.map(|t| (t.bytes().len() - t.bytes().len() / t.rows().max(1)) as u64).sum();
+        let unread: u64 = unread.map(|t| (t.stored_bytes() - t.stored_bytes() / t.rows().max(1)) as u64).sum();
         let weights = budget.weights.saturating_sub(unread);
         Ok(Some(Self { weights, budget }))
     }

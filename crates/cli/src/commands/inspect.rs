@@ -72,7 +72,9 @@ impl Inspect {
         if models::is_scripted(&path) {
             return Err(Failure::message("a scripted model has no tensors to describe"));
         }
-        let description = Description::new(ModelFiles::open(Path::new(&path))?, &self.place.options(), self.plan)?;
+        let options = self.place.options();
+        let files = ModelFiles::open_verified(Path::new(&path), options.verify)?;
+        let description = Description::new(files, &options, self.plan)?;
         match self.json {
             true => print_json(&description.json()),
             false => output::write(&description.text()),
@@ -86,7 +88,7 @@ impl Description {
         for tensor in files.weights.iter() {
             let format = formats.entry(tensor.dtype().name()).or_default();
             format.tensors += 1;
-            format.bytes += tensor.bytes().len() as u64;
+            format.bytes += tensor.stored_bytes() as u64;
         }
         let program = files.program(options)?;
         let trained = files.spec.context;

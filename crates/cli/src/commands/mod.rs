@@ -7,12 +7,14 @@ pub(crate) mod completions;
 pub(crate) mod inspect;
 pub(crate) mod list;
 pub(crate) mod logits;
+pub(crate) mod pack;
 pub(crate) mod path;
 pub(crate) mod perplexity;
 pub(crate) mod pull;
 pub(crate) mod rm;
 pub(crate) mod run;
 pub(crate) mod tokenize;
+pub(crate) mod verify;
 
 use crate::arguments::Command;
 use crate::failure::Failure;
@@ -30,6 +32,8 @@ pub(crate) fn execute(command: Command) -> Result<(), Failure> {
         Command::List(list) => list.execute(),
         Command::Rm(rm) => rm.execute(),
         Command::Path(path) => path.execute(),
+        Command::Pack(pack) => pack.execute(),
+        Command::Verify(verify) => verify.execute(),
         Command::Inspect(inspect) => inspect.execute(),
         Command::Tokenize(tokenize) => tokenize.execute(),
         Command::ChatTemplate(template) => template.execute(),

@@ -5,6 +5,7 @@ mod bad_calls;
 mod generation;
 mod golden;
 mod inside;
+mod packing;
 mod session;
 mod store;
 mod support;

@@ -32,6 +32,15 @@ impl Metadata {
         self.entries.is_empty()
     }
 
+    /// The pairs that a file of its own may have: all but those that link the parts of a split model.
+    pub fn without_split(&self) -> Self {
+        let mut whole = Self::default();
+        for (key, value) in self.iter().filter(|(key, _)| !key.starts_with("split.")) {
+            whole.set(key, value.clone());
+        }
+        whole
+    }
+
     /// A string that is valid UTF-8.
     pub fn str(&self, key: &str) -> Option<&str> {
         self.get(key)?.as_str()

@@ -3,7 +3,8 @@
 use super::header::{ALIGNMENT_KEY, DEFAULT_ALIGNMENT, MAGIC};
 use super::metadata::Metadata;
 use super::value::{Value, write_string};
-use crate::{Tensor, WeightsError};
+use crate::tensor::element_count;
+use crate::{DType, Tensor, WeightsError};
 use std::collections::HashSet;
 use std::io::{BufWriter, Write};
 use std::path::Path;
@@ -48,65 +49,90 @@ impl GgufWriter {
     }
 
     fn write_to(&self, out: &mut impl Write, path: &Path) -> Result<(), WeightsError> {
-        let alignment = self.alignment()?;
-        let header = self.header(alignment)?;
+        let describe = |t: &Tensor| Described { name: t.name().into(), dtype: t.dtype(), shape: t.shape().to_vec() };
+        let described: Vec<_> = self.tensors.iter().map(describe).collect();
+        let layout = layout(&self.metadata, &described)?;
         let mut put = |bytes: &[u8]| out.write_all(bytes).map_err(|source| io("write", path, source));
-        put(&header)?;
-        put(&vec![0; padding(header.len(), alignment)])?;
-        for tensor in &self.tensors {
+        put(&layout.header)?;
+        let ends = layout.offsets.iter().skip(1).copied().chain([layout.bytes]);
+        for ((tensor, start), end) in self.tensors.iter().zip(&layout.offsets).zip(ends) {
             put(tensor.bytes())?;
-            put(&vec![0; padding(tensor.bytes().len(), alignment)])?;
+            put(&vec![0; (end - start) as usize - tensor.bytes().len()])?;
         }
         out.flush().map_err(|source| io("write", path, source))
     }
+}
 
-    fn header(&self, alignment: usize) -> Result<Vec<u8>, WeightsError> {
-        let mut out = Vec::new();
-        out.extend(MAGIC);
-        out.extend(3u32.to_le_bytes());
-        out.extend((self.tensors.len() as u64).to_le_bytes());
-        out.extend((self.metadata.len() as u64).to_le_bytes());
-        for (key, value) in self.metadata.iter() {
-            write_string(key.as_bytes(), &mut out);
-            value.write(&mut out);
-        }
-        let mut names = HashSet::new();
-        let mut offset = 0u64;
-        for tensor in &self.tensors {
-            if !names.insert(tensor.name()) {
-                return Err(argument(tensor.name(), "name", "one no other tensor has", "a second one".into()));
-            }
-            let shape = tensor.shape();
-            if !(1..=4).contains(&shape.len()) || shape.contains(&0) {
-                return Err(argument(
-                    tensor.name(),
-                    "shape",
-                    "1 to 4 dimensions, each at least 1",
-                    format!("{shape:?}"),
-                ));
-            }
-            let Some(id) = tensor.dtype().to_ggml() else {
-                return Err(argument(tensor.name(), "type", "a type that GGUF has", tensor.dtype().to_string()));
-            };
-            write_string(tensor.name().as_bytes(), &mut out);
-            out.extend((shape.len() as u32).to_le_bytes());
-            shape.iter().rev().for_each(|&d| out.extend((d as u64).to_le_bytes()));
-            out.extend(id.to_le_bytes());
-            out.extend(offset.to_le_bytes());
-            let length = tensor.bytes().len();
-            offset += (length + padding(length, alignment)) as u64;
-        }
-        Ok(out)
+/// A tensor of a file that is to be written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Described {
+    /// The name.
+    pub name: String,
+    /// The type.
+    pub dtype: DType,
+    /// The dimensions, outermost first.
+    pub shape: Vec<usize>,
+}
+
+/// Where everything of a file lies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layout {
+    /// Everything before the first tensor, padding included.
+    pub header: Vec<u8>,
+    /// Where each tensor's bytes begin, counted from the start of the file.
+    pub offsets: Vec<u64>,
+    /// Bytes of the file; those between tensors are zeros.
+    pub bytes: u64,
+}
+
+/// The layout of a file with these keys and tensors, each tensor at a multiple of the alignment.
+pub fn layout(metadata: &Metadata, tensors: &[Described]) -> Result<Layout, WeightsError> {
+    let alignment = alignment(metadata)?;
+    let mut header = Vec::new();
+    header.extend(MAGIC);
+    header.extend(3u32.to_le_bytes());
+    header.extend((tensors.len() as u64).to_le_bytes());
+    header.extend((metadata.len() as u64).to_le_bytes());
+    for (key, value) in metadata.iter() {
+        write_string(key.as_bytes(), &mut header);
+        value.write(&mut header);
     }
+    let mut names = HashSet::new();
+    let (mut offset, mut offsets) = (0u64, Vec::new());
+    for Described { name, dtype, shape } in tensors {
+        if !names.insert(name) {
+            return Err(argument(name, "name", "one no other tensor has", "a second one".into()));
+        }
+        if !(1..=4).contains(&shape.len()) || shape.contains(&0) {
+            return Err(argument(name, "shape", "1 to 4 dimensions, each at least 1", format!("{shape:?}")));
+        }
+        let Some(id) = dtype.to_ggml() else {
+            return Err(argument(name, "type", "a type that GGUF has", dtype.to_string()));
+        };
+        let Some(length) = element_count(shape).and_then(|n| dtype.bytes_for(n)) else {
+            return Err(argument(name, "shape", "whole blocks, below 2^64 bytes", format!("{shape:?}")));
+        };
+        write_string(name.as_bytes(), &mut header);
+        header.extend((shape.len() as u32).to_le_bytes());
+        shape.iter().rev().for_each(|&d| header.extend((d as u64).to_le_bytes()));
+        header.extend(id.to_le_bytes());
+        header.extend(offset.to_le_bytes());
+        offsets.push(offset);
+        offset += (length + padding(length, alignment)) as u64;
+    }
+    header.resize(header.len() + padding(header.len(), alignment), 0);
+    let start = header.len() as u64;
+    offsets.iter_mut().for_each(|offset| *offset += start);
+    Ok(Layout { header, offsets, bytes: start + offset })
+}
 
-    fn alignment(&self) -> Result<usize, WeightsError> {
-        match self.metadata.get(ALIGNMENT_KEY) {
-            None => Ok(DEFAULT_ALIGNMENT),
-            Some(Value::U32(n)) if *n >= 8 && n.is_power_of_two() => Ok(*n as usize),
-            Some(other) => {
-                let found = format!("{other:?}");
-                Err(argument(ALIGNMENT_KEY, "value", "a U32 that is a power of two, at least 8", found))
-            }
+fn alignment(metadata: &Metadata) -> Result<usize, WeightsError> {
+    match metadata.get(ALIGNMENT_KEY) {
+        None => Ok(DEFAULT_ALIGNMENT),
+        Some(Value::U32(n)) if *n >= 8 && n.is_power_of_two() => Ok(*n as usize),
+        Some(other) => {
+            let found = format!("{other:?}");
+            Err(argument(ALIGNMENT_KEY, "value", "a U32 that is a power of two, at least 8", found))
         }
     }
 }
