@@ -3,6 +3,7 @@
 use crate::RuntimeError;
 use crate::checkpoint::{ModelFiles, Recommended};
 use crate::config::GenerationConfig;
+use crate::context_shift::{ContextShift, PromptRoom, Shifted};
 use crate::open::{OpenOptions, OpenReport, open_producer, open_scripted, scripted_script};
 use crate::pacing::{LinuxSensors, Pacer, SystemClock};
 use crate::producer::LogitProducer;
@@ -104,6 +105,17 @@ impl Engine {
             ..ChatRequest::default()
         };
         Ok(self.tokenizer.encode_chat(&request)?)
+    }
+
+    /// As [`Engine::chat_tokens`], without the oldest turns where there is no room for all and `new` tokens of an answer.
+    pub fn shifted_chat_tokens(
+        &self,
+        shift: &mut ContextShift,
+        messages: &[Message],
+        new: Option<usize>,
+    ) -> Result<Shifted, RuntimeError> {
+        let room = PromptRoom { context: self.producer.context(), new };
+        shift.fit(messages, room, |messages| self.chat_tokens(messages))
     }
 
     /// The assistant's next message.

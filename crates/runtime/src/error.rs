@@ -118,6 +118,19 @@ pub enum RuntimeError {
         /// Positions of the context.
         context: usize,
     },
+    /// Leaving older turns out does not make room.
+    #[error(
+        "the last turn alone, with what stands before the first, has {prompt} tokens and its answer needs {new}, but the context holds \
+         {context}; no other turn can be left out: shorten the message, lower --max-new or raise --ctx"
+    )]
+    LastTurnTooLong {
+        /// Tokens of the shortest prompt.
+        prompt: usize,
+        /// Tokens for the answer.
+        new: usize,
+        /// Positions of the context.
+        context: usize,
+    },
     /// Vocabulary and logits disagree.
     #[error(
         "the tokenizer knows {tokenizer} tokens but the model has logits for only {model}; the tokenizer belongs to another model"

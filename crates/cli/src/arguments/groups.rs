@@ -3,7 +3,7 @@
 use super::values::{bytes, device, kv, one_of_ours, positive, quantize, rate, shaping, stop_text, threshold, verify};
 use crate::failure::Failure;
 use clap::Args;
-use runtime::{Capture, DeviceKind, KvChoice, PowerProfile, Sessions, SteerFile};
+use runtime::{Capture, ContextShift, DeviceKind, KvChoice, PowerProfile, Sessions, SteerFile};
 use selection::ShapingOptions;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -115,12 +115,23 @@ pub(crate) struct SessionFlags {
     /// Most bytes of cache for those that wait, as 512MiB [default: a whole context each]
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     session_memory: Option<u64>,
+    /// Leave the oldest turns out when the conversation outgrows the context, instead of refusing the message
+    ///
+    /// The system message stays. What is left is read anew from where it departs, so the answer is that to the shorter
+    /// conversation. An answer that reaches the end of the context ends there.
+    #[arg(long)]
+    context_shift: bool,
 }
 
 impl SessionFlags {
     /// As the runtime takes them.
     pub(crate) fn sessions(&self) -> Sessions {
         Sessions { slots: self.session_slots, bytes: self.session_memory }
+    }
+
+    /// Where turns may be left out.
+    pub(crate) fn shift(&self) -> Option<ContextShift> {
+        self.context_shift.then(ContextShift::default)
     }
 }
 

@@ -6,7 +6,8 @@ use super::editor::{Editor, Input};
 use crate::failure::{Failure, one_line};
 use crate::generate::{Show, generate};
 use crate::{output, report};
-use runtime::{Engine, GenerationConfig, RuntimeError, StopReason};
+use foundation::TokenId;
+use runtime::{ContextShift, Engine, GenerationConfig, RuntimeError, StopReason};
 use selection::{Shaping, ShapingOptions};
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -23,6 +24,8 @@ pub(crate) struct Session {
     pub(crate) show: Show,
     /// What has been said.
     pub(crate) conversation: Conversation,
+    /// What of it is left out; `None`: a conversation that is too long is refused.
+    pub(crate) shift: Option<ContextShift>,
 }
 
 impl Session {
@@ -71,6 +74,7 @@ impl Session {
             }
             Command::Load(path) => {
                 self.conversation = Conversation::load(&path)?;
+                self.begin_again();
                 output::aside(&format!("{} messages loaded", self.conversation.messages().len()));
             }
             Command::System(text) => self.conversation.set_system(&text),
@@ -82,7 +86,10 @@ impl Session {
                 self.next_seed()?;
                 self.answer()?;
             }
-            Command::Clear => self.conversation.clear(),
+            Command::Clear => {
+                self.conversation.clear();
+                self.begin_again();
+            }
             Command::Quit => return Ok(ControlFlow::Break(())),
         }
         Ok(ControlFlow::Continue(()))
@@ -98,17 +105,37 @@ impl Session {
     }
 
     fn try_answer(&mut self) -> Result<(), Failure> {
-        let prompt = self.engine.chat_tokens(self.conversation.messages())?;
+        let prompt = self.prompt()?;
         let answer = generate(&mut self.engine, &prompt, &self.config, self.show).map_err(explain)?;
         if !self.show.quiet {
             report::statistics(&answer.result);
             let full = answer.result.kv_position + 1 >= self.engine.report().context;
             if full && answer.result.reason == StopReason::MaxTokens {
-                output::warn("the context is full; /clear begins a new conversation");
+                let remedy = match self.shift {
+                    Some(_) => "the next turn leaves older ones out",
+                    None => "/clear begins a new conversation",
+                };
+                output::warn(&format!("the context is full; {remedy}"));
             }
         }
         self.conversation.answer(answer.content, answer.reasoning);
         Ok(())
+    }
+
+    /// The conversation as tokens, without its oldest turns if they may be left out and must be.
+    fn prompt(&mut self) -> Result<Vec<TokenId>, Failure> {
+        let messages = self.conversation.messages();
+        let Some(shift) = &mut self.shift else { return Ok(self.engine.chat_tokens(messages)?) };
+        let shifted = self.engine.shifted_chat_tokens(shift, messages, self.config.max_new_tokens)?;
+        if shifted.newly_left_out > 0 && !self.show.quiet {
+            output::aside(&format!("[the first {} turns are left out to make room]", shift.left_out()));
+        }
+        Ok(shifted.prompt)
+    }
+
+    /// Nothing is left out of another conversation.
+    fn begin_again(&mut self) {
+        self.shift = self.shift.map(|_| ContextShift::default());
     }
 
     /// The same seed would give the same answer again.
@@ -124,7 +151,7 @@ fn explain(failure: Failure) -> Failure {
     let Failure::Failed(error) = failure else { return failure };
     match error.downcast_ref() {
         Some(RuntimeError::ContextOverflow { .. } | RuntimeError::PromptTooLong { .. }) => {
-            Failure::Failed(error.context("the conversation is too long; /clear begins a new one"))
+            Failure::Failed(error.context("the conversation is too long; /clear begins a new one, and --context-shift leaves the oldest turns out"))
         }
         _ => Failure::Failed(error),
     }

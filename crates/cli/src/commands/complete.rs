@@ -34,6 +34,9 @@ pub(crate) struct Complete {
     /// A file with the text to continue
     #[arg(long, value_name = "FILE")]
     prompt_file: Option<PathBuf>,
+    /// Refused: raw text has no turns to leave out
+    #[arg(long, hide = true)]
+    context_shift: bool,
     #[command(flatten)]
     generation: GenerationFlags,
     #[command(flatten)]
@@ -49,6 +52,11 @@ pub(crate) struct Complete {
 impl Complete {
     pub(crate) fn execute(self) -> Result<(), Failure> {
         let (model, from_stdin) = self.request()?;
+        if self.context_shift {
+            let why = "--context-shift leaves out the oldest turns of a conversation, and a raw text has none: without its \
+                       beginning it would be another text; shorten it, raise --ctx, or use `run`";
+            return Err(Failure::usage("complete", why));
+        }
         let prompt = match (&self.prompt, &self.prompt_file) {
             _ if from_stdin => standard_input()?,
             (Some(text), _) => text.clone(),

@@ -95,7 +95,8 @@ impl Run {
             None => {
                 let conversation = Conversation::new(self.system.as_deref());
                 let name = model.clone();
-                let session = Session { engine, model, config, show: self.show(), conversation };
+                let shift = self.sessions.shift();
+                let session = Session { engine, model, config, show: self.show(), conversation, shift };
                 let mut engine = session.talk(models.store.home())?;
                 self.capture.write(&name, engine.producer(), self.generation.quiet)
             }
@@ -164,7 +165,12 @@ impl Run {
     ) -> Result<(), Failure> {
         let mut conversation = Conversation::new(self.system.as_deref());
         conversation.ask(prompt);
-        let prompt = engine.chat_tokens(conversation.messages())?;
+        let prompt = match self.sessions.shift() {
+            Some(mut shift) => {
+                engine.shifted_chat_tokens(&mut shift, conversation.messages(), config.max_new_tokens)?.prompt
+            }
+            None => engine.chat_tokens(conversation.messages())?,
+        };
         let mut answer = generate(&mut engine, &prompt, config, self.show())?;
         self.capture.write(model, engine.producer(), self.generation.quiet)?;
         if self.generation.json {

@@ -56,6 +56,37 @@ fn a_turn_feeds_only_what_is_new() {
     assert_eq!(fed_rows(&outcome), expected, "{outcome:?}");
 }
 
+/// The template shows no reasoning, so a turn departs from the last one where that one's answer begins.
+#[test]
+fn where_old_reasoning_is_dropped_a_turn_feeds_from_there() {
+    let desk = Desk::new();
+    // <think>, "hm", </think>, "\n\nyes", the end.
+    let m = desk.script(r#"{"ids": [260, 104, 109, 261, 10, 10, 121, 101, 115, 257], "repeat": true}"#);
+    let outcome = desk.pipe(&["run", &m, "--interactive", "--hide-reasoning"], "hello\nagain\n");
+    assert_eq!(fed_rows(&outcome), ["hello".len() + 19, "yes".len() + 2 + "again".len() + 19], "{outcome:?}");
+}
+
+#[test]
+fn the_oldest_turns_are_left_out_where_that_is_asked_for() {
+    let desk = Desk::new();
+    let m = desk.script(r#"{"text": "ok", "repeat": true, "context": 120}"#);
+    let lines = "/system brief\none\ntwo\nthree\nfour\nfive\n/save t.json\n";
+    let run = |flags: &[&str]| desk.pipe(&[&["run", &m, "--interactive", "--max-new", "3"], flags].concat(), lines);
+    let refused = run(&[]);
+    assert!(refused.err.contains("context-shift leaves the oldest turns out: the prompt has 1"), "{refused:?}");
+    assert!(refused.err.contains("but the context holds 120"), "{refused:?}");
+    let shifted = run(&["--context-shift"]);
+    assert_eq!((shifted.code, shifted.out.as_str()), (Some(0), "ok\nok\nok\nok\nok\n"), "{shifted:?}");
+    assert!(shifted.err.contains("turns are left out to make room"), "{shifted:?}");
+    // Nothing is lost of what is saved, and a message that is too long by itself is refused.
+    let saved = std::fs::read_to_string(desk.path().join("t.json")).expect("saved");
+    assert!(["one", "three", "five"].iter().all(|message| saved.contains(message)), "{saved}");
+    let long = "x".repeat(150);
+    let arguments = ["run", &m, "--context-shift", "--max-new", "3", "--model"];
+    desk.run(&[&arguments[..1], &arguments[2..], &[&m, &long]].concat()).fails(1, &["the last turn alone", "120"]);
+    desk.run(&["complete", &m, "--prompt", "x", "--context-shift"]).fails(2, &["a raw text has none"]);
+}
+
 #[test]
 fn coming_back_to_a_conversation_costs_what_is_new() {
     let desk = Desk::new();
