@@ -210,6 +210,11 @@ impl Tokenizer {
         self.pieces.kind(id) == Kind::Special
     }
 
+    /// Is this a control token or markup such as `<think>`, which text of a user can never become?
+    pub fn is_control(&self, id: TokenId) -> bool {
+        self.is_special(id) || self.added.is_control(id)
+    }
+
     /// The token that begins a prompt.
     pub fn bos(&self) -> Option<TokenId> {
         self.bos

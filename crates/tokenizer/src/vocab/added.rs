@@ -2,6 +2,7 @@
 
 use aho_corasick::{AhoCorasick, Input, MatchKind};
 use foundation::TokenId;
+use std::collections::BTreeSet;
 
 /// A token found in a text, at bytes `start..end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,13 +78,21 @@ pub(crate) struct AddedTokens {
     all: Finder,
     content: Finder,
     control: Finder,
+    control_ids: BTreeSet<TokenId>,
 }
 
 impl AddedTokens {
     pub(crate) fn new(tokens: Vec<AddedToken>) -> Self {
         let tokens: Vec<AddedToken> = tokens.into_iter().filter(|token| !token.text.is_empty()).collect();
         let part = |control: bool| tokens.iter().filter(|token| token.control == control).cloned().collect();
-        Self { content: Finder::new(part(false)), control: Finder::new(part(true)), all: Finder::new(tokens) }
+        let control_ids = tokens.iter().filter(|token| token.control).map(|token| token.id).collect();
+        let (content, control) = (Finder::new(part(false)), Finder::new(part(true)));
+        Self { content, control, control_ids, all: Finder::new(tokens) }
+    }
+
+    /// Whether the token is found only where control tokens are.
+    pub(crate) fn is_control(&self, id: TokenId) -> bool {
+        self.control_ids.contains(&id)
     }
 
     /// All added tokens in `text`, or only those that stand for ordinary content.
