@@ -91,6 +91,12 @@ struct Screen {
 impl Screen {
     fn take(&mut self, event: TurnEvent) {
         match event {
+            TurnEvent::Recompute { known, reused } if !self.quiet => output::aside(&format!(
+                "{known} tokens of this prompt were read before, but the model's state cannot be put back to where it departs: \
+                 {} of them are computed again",
+                known - reused
+            )),
+            TurnEvent::Recompute { .. } => {}
             TurnEvent::Prefill { done, total } if done >= total => {
                 self.bar.take().iter().for_each(ProgressBar::finish_and_clear);
             }

@@ -41,7 +41,7 @@ pub use prefix::{ContextKey, Fingerprint, Opened, PrefixFileError, PrefixTree, P
 pub use program::{KV_BLOCK, KvSpec, Program, ProgramId, Rows, SlotSpec, StateSpec, Tap, WeightRole, WeightUse};
 pub use quantise::{quantise, routers};
 pub use scripted::{Fault, Script, ScriptedExec};
-pub use sequences::{Feed, SequenceId, Sequences, Snapshot, Want};
+pub use sequences::{Feed, Room, SequenceId, Sequences, Snapshot, Want};
 pub use slots::assign_slots;
 pub use source::{bank, check, rounded, stored, stored_type, values};
 pub use steering::{Edit, Products, Steer, SteerMode};

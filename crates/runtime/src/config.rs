@@ -17,7 +17,7 @@ pub struct GenerationConfig {
     pub extra_stop_tokens: Vec<TokenId>,
     /// Do not stop at the tokenizer's own stop tokens.
     pub ignore_eos: bool,
-    /// How fast tokens may come; changes none of them. A scheduler does not pace.
+    /// How fast tokens may come; changes none of them. A scheduler refuses anything but the default.
     pub pace: Pace,
     /// The text continues the prompt, so that a space in front of its first word belongs to it.
     pub continues_prompt: bool,

@@ -6,10 +6,12 @@ use crate::config::GenerationConfig;
 use crate::context_shift::{ContextShift, PromptRoom, Shifted};
 use crate::open::{OpenOptions, OpenReport, open_producer, open_scripted, scripted_script};
 use crate::pacing::{LinuxSensors, Pacer, SystemClock};
+use crate::prefix_cache::PrefixStatus;
 use crate::producer::LogitProducer;
 use crate::raw_completion::{Generation, Progress, RawDecodeResult, run_raw_completion_chunked};
 use crate::turn_stream::{TurnEnd, TurnEvent, TurnOptions, TurnSplitter};
 use foundation::TokenId;
+use plan::Saved;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -92,6 +94,31 @@ impl Engine {
         &mut *self.producer
     }
 
+    /// How many tokens of a prompt need not be computed, and how many were seen before; changes nothing.
+    ///
+    /// The second is more than the first where the model cannot go on from the place where the prompt departs.
+    pub fn reusable(&self, prompt: &[TokenId]) -> (usize, usize) {
+        self.producer.look(prompt)
+    }
+
+    /// What is kept of earlier prompts and answers.
+    pub fn prefix_status(&self) -> PrefixStatus {
+        self.producer.prefix_status()
+    }
+
+    /// Saves what is kept where [`OpenOptions::prefixes`] says; `None` if it says nothing.
+    ///
+    /// # Errors
+    /// If the folder cannot be written; the engine works on.
+    pub fn save_prefixes(&mut self) -> Result<Option<Saved>, RuntimeError> {
+        self.producer.save_prefixes()
+    }
+
+    /// Gives up what is kept of earlier prompts, but for the present one's.
+    pub fn forget_prefixes(&mut self) {
+        self.producer.forget_prefixes();
+    }
+
     /// The conversation as tokens, ending where the assistant begins.
     pub fn chat_tokens(&self, messages: &[Message]) -> Result<Vec<TokenId>, RuntimeError> {
         if self.tokenizer.chat_template().is_none() {
@@ -168,7 +195,7 @@ impl Engine {
 
     /// Generates after a prompt of tokens until a stop, the budget, or `cancel` returns true.
     ///
-    /// What the prompt shares with the last one is not computed again.
+    /// What the prompt shares with earlier ones and their answers is not computed again, as long as it is kept.
     pub fn generate(
         &mut self,
         prompt: &[TokenId],

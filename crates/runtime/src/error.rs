@@ -1,7 +1,7 @@
 //! What can go wrong between a path and a text.
 
 use model::ModelError;
-use plan::{ExecError, PlanError};
+use plan::{ExecError, PlanError, PrefixFileError};
 use selection::{SelectError, ShapingError};
 use std::path::PathBuf;
 use tokenizer::{DialectError, TokenizerError};
@@ -88,6 +88,17 @@ pub enum RuntimeError {
     /// The model could not produce logits.
     #[error(transparent)]
     Producer(#[from] ProducerError),
+    /// Kept prefixes could not be saved.
+    #[error("the prefix cache is not saved: {0}; choose another folder for --prefix-cache, or make room there")]
+    Prefixes(#[from] PrefixFileError),
+    /// Something that follows one sequence was asked of many.
+    #[error("{what} is not possible for many requests at once: {reason}")]
+    OneSequence {
+        /// What was asked for.
+        what: String,
+        /// Why not, and what to do.
+        reason: &'static str,
+    },
     /// The prompt has no tokens.
     #[error("the prompt is empty: there is nothing to continue; give it at least one token")]
     EmptyPrompt,

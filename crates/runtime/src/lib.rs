@@ -16,6 +16,7 @@ mod machine;
 mod open;
 mod pacing;
 mod perplexity;
+mod prefix_cache;
 mod producer;
 mod raw_completion;
 mod real_forward;
@@ -38,7 +39,8 @@ pub use machine::Machine;
 pub use open::{DeviceKind, OpenOptions, OpenReport, mebibytes, open_logits};
 pub use pacing::{Clock, LinuxSensors, MemoryPressure, Pace, Pacer, PowerProfile, Sensors, SystemClock, Thermal};
 pub use perplexity::{Comparison, OnWindow, Perplexity, all_logits, compare, perplexity};
-pub use plan::{Edit, SteerMode};
+pub use plan::{ContextKey, Edit, PrefixTree, Saved, SteerMode};
+pub use prefix_cache::{Begun, PrefixCache, PrefixDisk, PrefixOptions, PrefixStatus};
 pub use producer::{LogitProducer, ScriptedLogitProducer, Want};
 pub use raw_completion::{
     Generation, Progress, RawDecodeResult, StopReason, run_raw_completion, run_raw_completion_chunked,

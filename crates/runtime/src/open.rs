@@ -4,6 +4,7 @@ use crate::capture::{CaptureKind, Recorder};
 use crate::checkpoint::ModelFiles;
 use crate::kv::{self, KvChoice, KvReport};
 use crate::machine::Machine;
+use crate::prefix_cache::{PrefixCache, PrefixOptions, context_key, fingerprint};
 use crate::producer::LogitProducer;
 use crate::session_pool::{AsProducer, Sessions, block_bytes};
 use crate::steering::{SteerFile, Steering};
@@ -11,8 +12,8 @@ use crate::{RuntimeError, scripted};
 use cpu::CpuDevice;
 use plan::reference::ReferenceDevice;
 use plan::{
-    Budget, Caps, Device, Exec, KV_BLOCK, KvPlan, KvType, KvTypes, Limits, Passes, Place, PlanError, Program,
-    WeightRole, lower_with,
+    Budget, Caps, Device, Exec, KV_BLOCK, KvPlan, KvType, KvTypes, Limits, Passes, Place, PlanError, PrefixTree,
+    Program, WeightRole, lower_with,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -75,6 +76,8 @@ pub struct OpenOptions {
     pub sequences: usize,
     /// Conversations an [`crate::Engine`] keeps; a service takes none.
     pub sessions: Sessions,
+    /// What is kept of prompts and answers for later ones.
+    pub prefixes: PrefixOptions,
 }
 
 impl Default for OpenOptions {
@@ -93,6 +96,7 @@ impl Default for OpenOptions {
             all_logits: false,
             sequences: 1,
             sessions: Sessions::default(),
+            prefixes: PrefixOptions::default(),
         }
     }
 }
@@ -182,7 +186,8 @@ pub(crate) fn open_scripted(
     check_scripted(options)?;
     let (exec, context, tokenizer) = scripted::open(script, options.sessions.slots)?;
     let report = scripted_report(context);
-    let producer = AsProducer(options.sessions).with(exec, None, &report);
+    let prefixes = PrefixCache::default();
+    let (producer, report) = AsProducer(options.sessions).with(Compiled { exec, recorder: None, prefixes, report });
     Ok((producer, report, tokenizer))
 }
 
@@ -264,8 +269,8 @@ pub(crate) trait UseExec {
     /// The thing made.
     type Output;
 
-    /// Makes it of a model opened as the report says.
-    fn with<E: Exec + Send + 'static>(self, exec: E, recorder: Option<Recorder>, report: &OpenReport) -> Self::Output;
+    /// Makes it of a model; what the user should know of it joins the report.
+    fn with<E: Exec + Send + 'static>(self, model: Compiled<E>) -> (Self::Output, OpenReport);
 }
 
 /// Compiles the model for its device and hands it over.
@@ -277,22 +282,19 @@ pub(crate) fn with_exec<U: UseExec>(
     match options.device {
         DeviceKind::Cpu => {
             let device = CpuDevice::new(options.threads);
-            let Compiled { exec, recorder, report } = compile(&device, files, options, device.threads())?;
-            Ok((user.with(exec, recorder, &report), report))
+            Ok(user.with(compile(&device, files, options, device.threads())?))
         }
-        DeviceKind::Reference => {
-            let Compiled { exec, recorder, report } = compile(&ReferenceDevice, files, options, 1)?;
-            Ok((user.with(exec, recorder, &report), report))
-        }
+        DeviceKind::Reference => Ok(user.with(compile(&ReferenceDevice, files, options, 1)?)),
     }
 }
 
 /// A compiled model.
-struct Compiled<E> {
-    exec: E,
+pub(crate) struct Compiled<E> {
+    pub(crate) exec: E,
     /// Where something is captured.
-    recorder: Option<Recorder>,
-    report: OpenReport,
+    pub(crate) recorder: Option<Recorder>,
+    pub(crate) prefixes: PrefixCache,
+    pub(crate) report: OpenReport,
 }
 
 /// What a program must be able to do at once for the options' sequences of `context` positions each.
@@ -304,7 +306,14 @@ fn limits(options: &OpenOptions, kv: &KvPlan, context: usize) -> Limits {
     let one = Limits::for_context(context, rows, kv.all);
     let sequences = options.kept();
     let blocks = one.blocks.saturating_mul(sequences);
+    // Kept states share the blocks that no sequence needs; windows and recurrent states have as much room again.
+    let sequences = if keeps(options) { sequences.saturating_mul(2) } else { sequences };
     Limits { wanted, sequences, blocks, state_slots: one.state_slots.saturating_mul(sequences), ..one }
+}
+
+/// Whether pasts are kept for later prompts. What is captured is of one past alone, and a pool keeps whole conversations.
+fn keeps(options: &OpenOptions) -> bool {
+    options.prefixes.memory != Some(0) && options.capture.is_empty() && options.sessions.slots < 2
 }
 
 fn compile<D: Device>(
@@ -349,7 +358,17 @@ fn compile<D: Device>(
         }
         None => KvReport { plan: kv.clone(), divergence: None, tokens: 0, layers: Vec::new() },
     };
-    let exec = device.compile(programs, &weights, limits(context))?;
+    let limits = limits(context);
+    let mut prefixes = PrefixCache::default();
+    if keeps(options) {
+        let tree = PrefixTree::new(options.prefixes.memory.unwrap_or(u64::MAX), &budget);
+        prefixes = PrefixCache::new(tree, context_key(files, &weights, &programs, &kv));
+        if let Some(disk) = &options.prefixes.disk {
+            let fingerprint = fingerprint(files, &weights, caps.device, &programs, &limits);
+            prefixes = prefixes.on_disk(disk.clone(), fingerprint);
+        }
+    }
+    let exec = device.compile(programs, &weights, limits)?;
     let report = OpenReport {
         budget: Some(budget),
         kv: Some(kv_report),
@@ -361,7 +380,7 @@ fn compile<D: Device>(
         notes,
         unused,
     };
-    Ok(Compiled { exec, recorder, report })
+    Ok(Compiled { exec, recorder, prefixes, report })
 }
 
 /// Says which matrices could not be rounded, if there are any.

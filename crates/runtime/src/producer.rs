@@ -1,8 +1,11 @@
 //! The contract between the generation loop and a model.
 
 use crate::ProducerError;
+use crate::RuntimeError;
 use crate::capture::Captured;
+use crate::prefix_cache::{Begun, PrefixStatus};
 use foundation::{LogitValue, TokenId};
+use plan::Saved;
 pub use plan::Want;
 
 /// One sequence of a model.
@@ -32,8 +35,7 @@ pub trait LogitProducer {
     /// Goes to where it can best go on to `prompt` from, and returns how many of its tokens need not be fed again; at
     /// least one is left, so that there are logits.
     fn resume(&mut self, prompt: &[TokenId]) -> usize {
-        let most = prompt.len().saturating_sub(1);
-        self.rewind(shared(self.fed(), prompt).min(most))
+        self.rewind(common(self.fed(), prompt))
     }
 
     /// How many other conversations were given up so far to make room.
@@ -46,10 +48,47 @@ pub trait LogitProducer {
         &[]
     }
 
-    /// Back to the beginning.
+    /// Back to the beginning. Pasts kept for later prompts stay kept.
     fn reset(&mut self) {
         self.rewind(0);
     }
+
+    /// As [`LogitProducer::resume`], and names positions where the state is to be kept on the way. `marks` are positions of the prompt from which later ones are likely to depart.
+    fn begin(&mut self, prompt: &[TokenId], _marks: &[usize]) -> Begun {
+        let known = common(self.fed(), prompt);
+        let reused = self.resume(prompt);
+        Begun { reused, known: known.max(reused), stops: Vec::new() }
+    }
+
+    /// Keeps the present state for later prompts, at one of the stops that [`LogitProducer::begin`] named.
+    fn keep(&mut self) {}
+
+    /// What [`LogitProducer::begin`] would reuse of a prompt, and how much of it is known; changes nothing.
+    fn look(&self, prompt: &[TokenId]) -> (usize, usize) {
+        let known = common(self.fed(), prompt);
+        (known, known)
+    }
+
+    /// How much is kept for later prompts.
+    fn prefix_status(&self) -> PrefixStatus {
+        PrefixStatus::default()
+    }
+
+    /// Saves what is kept, and the present past, where the options said; `None` if they did not.
+    ///
+    /// # Errors
+    /// If the folder cannot be written.
+    fn save_prefixes(&mut self) -> Result<Option<Saved>, RuntimeError> {
+        Ok(None)
+    }
+
+    /// Gives up what is kept for later prompts.
+    fn forget_prefixes(&mut self) {}
+}
+
+/// How many tokens of a prompt a past begins with, the prompt's last never among them.
+pub(crate) fn common(past: &[TokenId], prompt: &[TokenId]) -> usize {
+    shared(past, prompt).min(prompt.len().saturating_sub(1))
 }
 
 /// Replays prepared rows of logits: one a produced row.

@@ -3,6 +3,7 @@
 use crate::answer::{Answer, Choice, admit};
 use crate::config::GenerationConfig;
 use crate::pacing::MemoryPressure;
+use crate::prefix_cache::{Begun, marks};
 use crate::producer::{LogitProducer, Want};
 use crate::{ProducerError, RuntimeError};
 use foundation::{LogitValue, TokenId};
@@ -64,6 +65,15 @@ pub enum Progress {
     },
     /// Text that was held back, released at the end.
     Tail(String),
+    /// Told once, before the prompt is read: most of its beginning has been read before and is computed again all the same,
+    /// because the model's recurrent state or windows cannot be put back to where the prompt departs, and the nearest
+    /// state kept lies far before.
+    Recompute {
+        /// Tokens of the prompt that are known.
+        known: usize,
+        /// Those that need not be computed.
+        reused: usize,
+    },
 }
 
 /// The record of a finished generation.
@@ -138,9 +148,12 @@ impl Generation<'_> {
         let budget = admit(prompt.len(), self.config, self.producer.context())?;
         let started = Instant::now();
         let evicted = self.producer.evicted();
-        let reused = self.producer.resume(prompt);
+        let begun = self.producer.begin(prompt, &marks(self.tokenizer, prompt));
+        if begun.recomputes() {
+            on_progress(Progress::Recompute { known: begun.known, reused: begun.reused });
+        }
         let mut logits = vec![0.0; self.producer.vocab()];
-        let complete = self.prefill(prompt, reused, &mut logits, on_progress)?;
+        let complete = self.prefill(prompt, &begun, &mut logits, on_progress)?;
         let prefilled = Instant::now();
         let mut answer = Answer::new(self.tokenizer, self.config, prompt, budget);
         let reason = match complete {
@@ -153,7 +166,7 @@ impl Generation<'_> {
             ids,
             prompt_tokens: prompt.len(),
             new_tokens,
-            reused_prefix_tokens: reused,
+            reused_prefix_tokens: begun.reused,
             prefill: prefilled - started,
             decode: if complete { prefilled.elapsed() } else { Duration::ZERO },
             reason,
@@ -164,26 +177,31 @@ impl Generation<'_> {
         })
     }
 
-    /// Feeds the prompt from `reused` on; false if cancelled.
+    /// Feeds the prompt from where it begins on, and keeps states on the way; false if cancelled.
     fn prefill(
         &mut self,
         prompt: &[TokenId],
-        reused: usize,
+        begun: &Begun,
         logits: &mut [LogitValue],
         on_progress: &mut dyn FnMut(Progress),
     ) -> Result<bool, ProducerError> {
-        let mut done = reused;
+        let mut done = begun.reused;
+        let mut stops = begun.stops.iter().peekable();
         while done < prompt.len() {
             if (self.cancel)() {
                 return Ok(false);
             }
-            let end = prompt.len().min(done + self.chunk.max(1));
+            let stop = stops.peek().map_or(prompt.len(), |stop| **stop);
+            let end = stop.min(done + self.chunk.max(1));
             if end < prompt.len() {
                 self.producer.produce(&prompt[done..end], Want::Nothing, &mut [])?;
             } else {
                 self.producer.produce(&prompt[done..end], Want::Last, logits)?;
             }
             done = end;
+            if stops.next_if(|stop| **stop == end).is_some() {
+                self.producer.keep();
+            }
             on_progress(Progress::Prefill { done, total: prompt.len() });
         }
         Ok(!(self.cancel)())

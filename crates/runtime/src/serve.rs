@@ -1,9 +1,11 @@
 //! Opens a model for many requests at once.
 
-use crate::capture::Recorder;
 use crate::checkpoint::ModelFiles;
-use crate::open::{OpenOptions, OpenReport, UseExec, check_scripted, scripted_report, scripted_script, with_exec};
-use crate::scheduler::{Request, Scheduler, SchedulerOptions, Service};
+use crate::open::{
+    Compiled, OpenOptions, OpenReport, UseExec, check_scripted, scripted_report, scripted_script, with_exec,
+};
+use crate::prefix_cache::PrefixCache;
+use crate::scheduler::{self, Request, Scheduler, SchedulerOptions, Service};
 use crate::session_pool::Sessions;
 use crate::turn_stream::{TurnOptions, TurnSplitter, TurnStream};
 use crate::{RuntimeError, scripted};
@@ -49,10 +51,7 @@ const WAITING: usize = 64;
 pub fn open_service(model: impl AsRef<OsStr>, options: &OpenOptions) -> Result<Served, RuntimeError> {
     let started = Instant::now();
     let model = model.as_ref();
-    if let Some(kind) = options.capture.first() {
-        let reason = "a capture follows one sequence; open the model for one".to_owned();
-        return Err(RuntimeError::NothingToCapture { what: kind.name(), reason });
-    }
+    scheduler::refuse_capture(options)?;
     if options.sessions != Sessions::default() {
         let reason = "a service runs its requests beside each other and parks none; leave session slots out";
         return Err(RuntimeError::Sessions { reason });
@@ -63,8 +62,11 @@ pub fn open_service(model: impl AsRef<OsStr>, options: &OpenOptions) -> Result<S
             check_scripted(options)?;
             let (exec, context, tokenizer) = scripted::open(script, options.sequences)?;
             let tokenizer = Arc::new(tokenizer);
-            let report = scripted_report(context);
-            (serve(&tokenizer).with(exec, None, &report), tokenizer, report)
+            // A scripted answer follows from how a sequence was fed, not from what, so no past serves another prompt.
+            let prefixes = PrefixCache::default();
+            let model = Compiled { exec, recorder: None, prefixes, report: scripted_report(context) };
+            let (service, report) = serve(&tokenizer).with(model);
+            (service, tokenizer, report)
         }
         None => {
             let files = ModelFiles::open_verified(Path::new(model), options.verify)?;
@@ -86,14 +88,18 @@ struct AsService {
 impl UseExec for AsService {
     type Output = Result<Service, RuntimeError>;
 
-    fn with<E: Exec + Send + 'static>(self, exec: E, _: Option<Recorder>, report: &OpenReport) -> Self::Output {
+    fn with<E: Exec + Send + 'static>(self, model: Compiled<E>) -> (Self::Output, OpenReport) {
+        let Compiled { exec, prefixes, mut report, .. } = model;
         let (tokenizer, model) = (self.tokenizer.vocab_size(), exec.vocab(plan::ProgramId(0)));
         if tokenizer > model {
-            return Err(RuntimeError::VocabularyMismatch { tokenizer, model });
+            return (Err(RuntimeError::VocabularyMismatch { tokenizer, model }), report);
         }
+        let context = report.context;
         let running = self.options.sequences.max(1);
         let prefill_share = self.options.prefill_chunk;
-        let options = SchedulerOptions { context: report.context, running, prefill_share, waiting: WAITING * running };
-        Ok(Service::start(Scheduler::new(exec, self.tokenizer, options), UNREAD))
+        let options = SchedulerOptions { context, running, prefill_share, waiting: WAITING * running };
+        let (scheduler, note) = Scheduler::new(exec, self.tokenizer, options).keeping(prefixes);
+        report.notes.extend(note);
+        (Ok(Service::start(scheduler, UNREAD)), report)
     }
 }

@@ -63,7 +63,7 @@ fn what_was_withheld_is_flushed() {
             .iter()
             .map(|event| match event {
                 Progress::Token { delta, .. } | Progress::Tail(delta) => delta.as_str(),
-                Progress::Prefill { .. } => "",
+                Progress::Prefill { .. } | Progress::Recompute { .. } => "",
             })
             .collect();
         assert_eq!(streamed, result.text, "after {polls} polls");

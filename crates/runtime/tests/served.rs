@@ -40,7 +40,7 @@ fn many_at_once_answer_as_each_alone() {
             let found = found();
             assert_eq!((found.ids, found.text), (expected.ids, expected.text), "{name}");
         }
-        served.service.shutdown();
+        served.service.shutdown().expect("nothing is saved");
     }
 }
 
@@ -63,7 +63,11 @@ fn memory_is_counted(path: &Path) {
     let context = fits.parse().ok();
     assert!(context.is_some_and(|c: usize| c < 64), "{error}");
     if context != Some(0) {
-        open_service(path, &OpenOptions { memory, context, ..four.clone() }).expect("fits").service.shutdown();
+        open_service(path, &OpenOptions { memory, context, ..four.clone() })
+            .expect("fits")
+            .service
+            .shutdown()
+            .expect("ends");
     }
     // No context is too large to be refused with a sum.
     for context in [1usize << 40, 1 << 63] {

@@ -52,6 +52,10 @@ fn swapping_gives_the_bits_of_a_cold_run() {
             with_whole(&path, |path| Engine::open(path, options)).unwrap_or_else(|e| panic!("{model}: {e}"))
         };
         let (mut pooled, mut single) = (open(&OpenOptions { sessions, ..options.clone() }), open(&options));
+        let forgetful = |engine: &mut Engine| {
+            engine.producer().rewind(0);
+            engine.forget_prefixes();
+        };
         let mut random = Random::new(9);
         let mut below = |n: usize| random.below(n);
         let mut talks: Vec<Vec<TokenId>> = vec![Vec::new(); 5];
@@ -73,7 +77,7 @@ fn swapping_gives_the_bits_of_a_cold_run() {
             talk.extend((0..new).map(|_| TokenId(3 + below(200) as u32)));
             let chunk = 1 + below(16);
             let (bits, reused) = feed(pooled.producer(), talk, chunk);
-            single.producer().rewind(0);
+            forgetful(&mut single);
             let (expected, none) = feed(single.producer(), talk, 16);
             assert_eq!(none, 0);
             assert!(bits == expected, "{model}, step {step}: {} tokens, {reused} reused, chunk {chunk}", talk.len());

@@ -1,5 +1,7 @@
 //! What else than tokens decides what is in a cache.
 
+use sha2::{Digest, Sha256};
+
 /// Everything but the tokens that changes keys, values or recurrent states: adapters with their scale, steering vectors,
 /// attached images, storage types. Equal keys promise equal states for equal tokens.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -8,12 +10,11 @@ pub struct ContextKey(pub(super) Vec<u8>);
 impl ContextKey {
     /// A key with one more part, by its content rather than by a name that others may share.
     ///
-    /// Parts are told apart by their lengths: `("a", "bc")` and `("ab", "c")` are different keys.
+    /// The content may be of any size: its SHA-256 stands for it. `("a", "bc")` and `("ab", "c")` are different keys.
     pub fn with(mut self, kind: &str, content: &[u8]) -> Self {
-        for part in [kind.as_bytes(), content] {
-            self.0.extend_from_slice(&(part.len() as u64).to_le_bytes());
-            self.0.extend_from_slice(part);
-        }
+        self.0.extend_from_slice(&(kind.len() as u64).to_le_bytes());
+        self.0.extend_from_slice(kind.as_bytes());
+        self.0.extend_from_slice(&Sha256::digest(content));
         self
     }
 }

@@ -79,6 +79,14 @@ pub struct PrefixTree {
     reuse: Reuse,
 }
 
+/// How a prompt's known beginning is reached.
+struct Way {
+    /// The node whose state is taken.
+    from: Option<usize>,
+    reused: usize,
+    known: usize,
+}
+
 /// Bytes of each piece.
 #[derive(Debug)]
 struct Sizes {
@@ -90,11 +98,16 @@ struct Sizes {
 impl PrefixTree {
     /// An empty tree that may hold on to `limit` bytes of what a budget describes.
     pub fn new(limit: u64, budget: &Budget) -> Self {
-        let sizes = Sizes { blocks: budget.groups.iter().map(|group| group.block()).collect(), slot: budget.slot };
+        Self::of_sizes(limit, budget.groups.iter().map(|group| group.block()).collect(), budget.slot)
+    }
+
+    /// An empty tree over pieces of known sizes in bytes: a block of each group, in the order of [`Exec::windows`], and a
+    /// copy of the recurrent state.
+    pub fn of_sizes(limit: u64, blocks: Vec<u64>, slot: u64) -> Self {
         Self {
             tree: Tree::default(),
             limit,
-            sizes,
+            sizes: Sizes { blocks, slot },
             blocks: HashMap::new(),
             slots: HashMap::new(),
             bytes: 0,
@@ -126,15 +139,15 @@ impl PrefixTree {
     /// Opens a sequence at the longest beginning of a prompt that the model can go on from. At least the last token is
     /// left to be fed, so that there are logits.
     pub fn open<E: Exec>(&mut self, sequences: &mut Sequences<E>, prompt: &Prompt<'_>) -> Opened {
-        let most = prompt.tokens.len().saturating_sub(1).min(prompt.tainted_from.unwrap_or(usize::MAX));
-        let found = self.tree.find(prompt.key, &prompt.tokens[..most]);
-        let known = found.known;
-        // From a longer past by forgetting its end, or from a shorter one as it is.
-        let serves = |at: &usize| {
-            let held = self.tree.node(*at).held.as_ref();
-            held.is_some_and(|held| sequences.restorable_from(&held.snapshot, known) == known)
-        };
-        let from = self.tree.below(&found).filter(|_| known > 0).find(serves).or(found.held);
+        let opened = self.fork(sequences, prompt);
+        self.record(&opened, prompt);
+        opened
+    }
+
+    /// As [`PrefixTree::open`], for a sequence that may be closed again before it is fed: [`PrefixTree::record`] says when it
+    /// counts.
+    pub fn fork<E: Exec>(&mut self, sequences: &mut Sequences<E>, prompt: &Prompt<'_>) -> Opened {
+        let Way { from, known, .. } = self.way(sequences, prompt);
         self.clock += 1;
         let held = from.and_then(|at| self.tree.node_mut(at).held.as_mut());
         let sequence = match held {
@@ -145,11 +158,36 @@ impl PrefixTree {
             None => sequences.open(),
         };
         let reused = sequences.rewind(sequence, known).unwrap_or(0);
-        self.reuse.lookups += 1;
-        self.reuse.hits += u64::from(reused > 0);
-        self.reuse.tokens += prompt.tokens.len() as u64;
-        self.reuse.reused += reused as u64;
         Opened { sequence, reused, known }
+    }
+
+    /// Counts a prompt in [`PrefixTree::reuse`].
+    pub fn record(&mut self, opened: &Opened, prompt: &Prompt<'_>) {
+        self.reuse.lookups += 1;
+        self.reuse.hits += u64::from(opened.reused > 0);
+        self.reuse.tokens += prompt.tokens.len() as u64;
+        self.reuse.reused += opened.reused as u64;
+    }
+
+    /// Tokens of a prompt that [`PrefixTree::open`] would reuse, and how many are known; changes nothing.
+    pub fn look<E: Exec>(&self, sequences: &Sequences<E>, prompt: &Prompt<'_>) -> (usize, usize) {
+        let way = self.way(sequences, prompt);
+        (way.reused, way.known)
+    }
+
+    fn way<E: Exec>(&self, sequences: &Sequences<E>, prompt: &Prompt<'_>) -> Way {
+        let most = prompt.tokens.len().saturating_sub(1).min(prompt.tainted_from.unwrap_or(usize::MAX));
+        let found = self.tree.find(prompt.key, &prompt.tokens[..most]);
+        let known = found.known;
+        // From a longer past by forgetting its end, or from a shorter one as it is.
+        let serves = |at: &usize| {
+            let held = self.tree.node(*at).held.as_ref();
+            held.is_some_and(|held| sequences.restorable_from(&held.snapshot, known) == known)
+        };
+        match self.tree.below(&found).filter(|_| known > 0).find(serves) {
+            Some(at) => Way { from: Some(at), reused: known, known },
+            None => Way { from: found.held, reused: found.held.map_or(0, |at| self.tree.node(at).depth), known },
+        }
     }
 
     /// Keeps a sequence's present state under the tokens it has been fed, unless some of their rows are tainted. Gives
@@ -261,8 +299,7 @@ impl PrefixTree {
     /// Where to keep a state while a prompt is fed from `from` on, ascending: at the marks, and at distances from the
     /// end that double. Nowhere if the model can go back to any position by itself.
     pub fn stops<E: Exec>(&self, sequences: &Sequences<E>, prompt: &Prompt<'_>, from: usize) -> Vec<usize> {
-        let exec = sequences.exec();
-        if !exec.has_fixed_states() && exec.windows().iter().all(Option::is_none) {
+        if sequences.forgets_anywhere() {
             return Vec::new();
         }
         match prompt.tainted_from.filter(|clean| *clean < prompt.tokens.len()) {

@@ -12,6 +12,7 @@
 
 mod kept;
 mod reserve;
+mod room;
 mod size;
 mod stored;
 
@@ -21,6 +22,7 @@ use crate::device::{Batch, Exec, Outputs, SequenceArgs};
 use crate::program::{KV_BLOCK, ProgramId};
 use foundation::{LogitValue, TokenId};
 use kept::Kept;
+pub use room::Room;
 pub(crate) use stored::Stored;
 
 /// A sequence of tokens with its state. The name of a closed sequence never becomes that of another.
@@ -131,6 +133,11 @@ impl<E: Exec> Sequences<E> {
     /// Copies of the recurrent state that nobody holds.
     pub fn free_slots(&self) -> usize {
         self.slots.free()
+    }
+
+    /// Whether a sequence can forget its end at any position by itself: there are neither windows nor recurrent states.
+    pub fn forgets_anywhere(&self) -> bool {
+        !self.exec.has_fixed_states() && self.exec.windows().iter().all(Option::is_none)
     }
 
     fn group_of(&self, window: Option<usize>) -> Option<usize> {

@@ -3,6 +3,7 @@
 use super::request::{Event, Outlet, RequestId};
 use crate::RuntimeError;
 use crate::answer::{Answer, Choice};
+use crate::prefix_cache::Begun;
 use crate::raw_completion::{Progress, RawDecodeResult, StopReason};
 use foundation::{LogitValue, TokenId};
 use std::time::{Duration, Instant};
@@ -21,14 +22,38 @@ pub(super) struct Job {
     prefilled: Option<Instant>,
     /// Prompt tokens whose reading was told of.
     told: usize,
+    /// Prompt tokens that were known when it first began; `None`: it has not begun.
+    reused: Option<usize>,
+    /// Where its prompt is likely to be left by later ones.
+    pub(super) marks: Vec<usize>,
 }
 
 impl Job {
     /// `budget` tokens are to follow the prompt.
     pub(super) fn new(id: RequestId, prompt: Vec<TokenId>, budget: usize, answer: Answer, outlet: Outlet) -> Self {
-        let (started, most) = (Instant::now(), prompt.len() + budget - 1);
-        let prompt_tokens = prompt.len();
-        Self { id, tokens: prompt, prompt: prompt_tokens, most, answer, outlet, started, prefilled: None, told: 0 }
+        Self {
+            id,
+            prompt: prompt.len(),
+            most: prompt.len() + budget - 1,
+            tokens: prompt,
+            answer,
+            outlet,
+            started: Instant::now(),
+            prefilled: None,
+            told: 0,
+            reused: None,
+            marks: Vec::new(),
+        }
+    }
+
+    /// It has a sequence. What a request reuses is what it finds when it first begins; later it finds its own.
+    pub(super) fn begin(&mut self, begun: &Begun) {
+        if self.reused.is_none() {
+            self.reused = Some(begun.reused);
+            if begun.recomputes() {
+                self.outlet.progress(Progress::Recompute { known: begun.known, reused: begun.reused });
+            }
+        }
     }
 
     pub(super) fn most(&self) -> usize {
@@ -64,7 +89,7 @@ impl Job {
 
     /// Tells the end, with `fed` tokens in the cache.
     pub(super) fn finish(self, reason: StopReason, fed: usize) {
-        let Self { mut tokens, prompt, answer, mut outlet, started, prefilled, .. } = self;
+        let Self { mut tokens, prompt, answer, mut outlet, started, prefilled, reused, .. } = self;
         let (text, ids, new_tokens) = answer.finish(&mut |progress| outlet.progress(progress));
         tokens.truncate(fed);
         outlet.last(Event::Finished(Box::new(RawDecodeResult {
@@ -72,7 +97,7 @@ impl Job {
             ids,
             prompt_tokens: prompt,
             new_tokens,
-            reused_prefix_tokens: 0,
+            reused_prefix_tokens: reused.unwrap_or(0),
             prefill: prefilled.map_or_else(|| started.elapsed(), |at| at - started),
             decode: prefilled.map_or(Duration::ZERO, |at| at.elapsed()),
             reason,

@@ -4,25 +4,30 @@
 //! being read. Who runs beside whom, in which chunks, and whether a request was put aside in between changes no bit of
 //! its answer: a token's random number follows from its position, and a row's logits from the tokens before it.
 //!
-//! Requests begin in the order they came, when the blocks for prompt and answer are free. Answers are not paid for in
-//! advance: when blocks run out after all, the newest request gives its blocks back and begins again later, from its
-//! prompt and what it has answered. This module knows neither threads nor time: [`Service`] drives it.
+//! Requests begin in the order they came, when there is room for prompt and answer in the caches of all layers: what
+//! running sequences need for going on counts, what is kept for later prompts does not, since that makes way first.
+//! Answers are not paid for in advance: when memory runs out after all, the newest request gives its own back and begins
+//! again later, from what is left of its prompt and answer among the kept states. This module knows neither threads nor
+//! time: [`Service`] drives it.
 
 mod job;
+mod only_one;
 mod request;
 mod service;
 
 use crate::answer::{Answer, admit};
 use crate::config::GenerationConfig;
+use crate::prefix_cache::{PrefixCache, PrefixStatus, marks};
 use crate::{RuntimeError, StopReason};
 use foundation::{LogitValue, TokenId};
 use job::Job;
-use plan::{Exec, ExecError, Feed, KV_BLOCK, ProgramId, SequenceId, Sequences, Want};
+use plan::{Exec, ExecError, Feed, KV_BLOCK, ProgramId, Room, Saved, SequenceId, Sequences, Want};
 use request::{Ids, Outlet, failure};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use tokenizer::Tokenizer;
 
+pub(crate) use only_one::refuse_capture;
 pub use request::{Delivery, Event, Request, RequestId};
 pub use service::{Service, ServiceStatus, Stream};
 
@@ -51,7 +56,7 @@ pub struct Scheduler<E> {
     waiting: VecDeque<Job>,
     /// In the order they came.
     running: Vec<Running>,
-    blocks: usize,
+    prefixes: PrefixCache,
     logits: Vec<LogitValue>,
 }
 
@@ -61,11 +66,23 @@ struct Running {
     sequence: SequenceId,
     /// How many of the job's tokens the sequence has seen.
     fed: usize,
+    /// Where the state is kept while the prompt is read, ascending.
+    stops: Vec<usize>,
 }
 
 impl Running {
     fn left(&self) -> usize {
         self.job.tokens.len() - self.fed
+    }
+
+    /// Rows until the end, or until a state is to be kept.
+    fn next(&self) -> usize {
+        self.stops.first().map_or(self.left(), |stop| stop - self.fed)
+    }
+
+    /// The tokens that the sequence has seen.
+    fn past(&self) -> &[TokenId] {
+        &self.job.tokens[..self.fed]
     }
 }
 
@@ -85,7 +102,6 @@ impl<E: Exec> Scheduler<E> {
         let running = options.running.min(limits.wanted).min(limits.rows).max(1);
         let logits = vec![0.0; running * exec.vocab(TRUNK)];
         let sequences = Sequences::new(exec);
-        let blocks = free_blocks(&sequences);
         let options = SchedulerOptions { running, prefill_share: options.prefill_share.max(1), ..options };
         Self {
             sequences,
@@ -94,9 +110,34 @@ impl<E: Exec> Scheduler<E> {
             ids: Ids::default(),
             waiting: VecDeque::new(),
             running: Vec::new(),
-            blocks,
+            prefixes: PrefixCache::default(),
             logits,
         }
+    }
+
+    /// Keeps pasts for later prompts, those that an earlier process saved among them; and says which were not taken.
+    pub fn keeping(mut self, prefixes: PrefixCache) -> (Self, Option<String>) {
+        self.prefixes = prefixes;
+        let note = self.prefixes.restore(&mut self.sequences);
+        (self, note)
+    }
+
+    /// What is kept of earlier prompts and answers.
+    pub fn prefix_status(&self) -> PrefixStatus {
+        self.prefixes.status()
+    }
+
+    /// Saves what is kept where it is to outlive the process; `None` if nothing was said of that.
+    ///
+    /// # Errors
+    /// If the folder cannot be written; the scheduler works on.
+    pub fn save_prefixes(&self) -> Result<Option<Saved>, RuntimeError> {
+        self.prefixes.save(&self.sequences)
+    }
+
+    /// Gives up what is kept for later prompts.
+    pub fn forget_prefixes(&mut self) {
+        self.prefixes.clear(&mut self.sequences);
     }
 
     /// The state of all sequences.
@@ -137,24 +178,38 @@ impl<E: Exec> Scheduler<E> {
 
     /// How many tokens may follow the prompt.
     fn check(&self, prompt: &[TokenId], config: &GenerationConfig) -> Result<usize, RuntimeError> {
+        only_one::refuse(config)?;
         let budget = admit(prompt.len(), config, self.options.context)?;
         let vocab = self.sequences.exec().vocab(TRUNK);
         if let Some(token) = prompt.iter().find(|id| id.index() >= vocab) {
             return Err(failure(ExecError::TokenOutsideVocabulary { token: token.0, vocab }));
         }
-        let (needed, total) = (blocks_of(prompt.len() + budget - 1), self.blocks);
-        if needed > total {
-            return Err(failure(ExecError::StateFull { needed, free: total, total, block: KV_BLOCK, window: None }));
-        }
+        self.check_room(prompt.len() + budget - 1).map_err(failure)?;
         if self.waiting.len() >= self.options.waiting + self.options.running.saturating_sub(self.running.len()) {
             return Err(RuntimeError::QueueFull { waiting: self.waiting.len() });
         }
         Ok(budget)
     }
 
+    /// Fails if so many positions of one sequence are more than there is room for.
+    fn check_room(&self, positions: usize) -> Result<(), ExecError> {
+        let (needs, all) = (self.sequences.needs(positions), self.sequences.capacity());
+        let windows = self.sequences.exec().windows();
+        for ((window, needed), total) in windows.iter().zip(needs.blocks).zip(all.blocks) {
+            if needed > total {
+                return Err(ExecError::StateFull { needed, free: total, total, block: KV_BLOCK, window: *window });
+            }
+        }
+        if needs.slots > all.slots { Err(ExecError::StateSlotsFull { total: all.slots }) } else { Ok(()) }
+    }
+
     fn enqueue(&mut self, id: RequestId, request: Request, budget: usize, outlet: Outlet) {
         let answer = Answer::new(&self.tokenizer, &request.config, &request.prompt, budget);
-        self.waiting.push_back(Job::new(id, request.prompt, budget, answer, outlet));
+        let mut job = Job::new(id, request.prompt, budget, answer, outlet);
+        if self.prefixes.keeps() {
+            job.marks = marks(&self.tokenizer, &job.tokens);
+        }
+        self.waiting.push_back(job);
     }
 
     /// Ends a request now; one that has ended already is left alone.
@@ -203,23 +258,39 @@ impl<E: Exec> Scheduler<E> {
         worked
     }
 
-    /// Begins requests in order while the blocks they may come to need are free. Those that run have been promised the
-    /// blocks of tokens they have still to be fed, and no more.
+    /// Begins requests in order, each from what is known of it, while there is room for all they may come to need. Those
+    /// that run have been promised room for the tokens they have still to be fed, and no more.
     fn admit(&mut self) {
-        let unfed = |r: &Running| blocks_of(r.job.tokens.len()) - blocks_of(r.fed);
-        let mut promised: usize = self.running.iter().map(unfed).sum();
         while self.running.len() < self.options.running
-            && let Some(job) = self.waiting.front()
+            && let Some(job) = self.waiting.pop_front()
         {
-            let fits = promised.saturating_add(blocks_of(job.most())) <= free_blocks(&self.sequences);
-            if !fits && !self.running.is_empty() {
+            let opened = self.prefixes.fork(&mut self.sequences, &job.tokens);
+            if !self.running.is_empty() && !self.has_room_for(opened.sequence, job.most()) {
+                self.close(opened.sequence);
+                self.waiting.push_front(job);
                 break;
             }
-            promised += blocks_of(job.tokens.len());
-            if let Some(job) = self.waiting.pop_front() {
-                let sequence = self.sequences.open();
-                self.running.push(Running { job, sequence, fed: 0 });
-            }
+            let begun = self.prefixes.begun(&self.sequences, &opened, &job.tokens, &job.marks);
+            let mut running = Running { job, sequence: opened.sequence, fed: begun.reused, stops: Vec::new() };
+            running.job.begin(&begun);
+            running.stops = begun.stops;
+            self.running.push(running);
+        }
+    }
+
+    /// Whether a sequence can come to so many positions beside those that run.
+    fn has_room_for(&self, sequence: SequenceId, positions: usize) -> bool {
+        let mut promised = self.lacks(sequence, positions);
+        for running in &self.running {
+            promised.add(&self.lacks(running.sequence, running.job.tokens.len()));
+        }
+        promised.fits(&self.sequences.taken(), &self.sequences.capacity())
+    }
+
+    fn lacks(&self, sequence: SequenceId, positions: usize) -> Room {
+        match self.sequences.lacks(sequence, positions) {
+            Ok(room) => room,
+            Err(error) => unreachable!("a running request's sequence is open: {error}"),
         }
     }
 
@@ -233,11 +304,11 @@ impl<E: Exec> Scheduler<E> {
         let mut rows: Vec<usize> = self.running.iter().map(|r| usize::from(r.left() == 1)).collect();
         let part = (left / reading.len().max(1)).max(1);
         for &at in &reading {
-            rows[at] = part.min(self.running[at].left()).min(left);
+            rows[at] = part.min(self.running[at].next()).min(left);
             left -= rows[at];
         }
         for &at in &reading {
-            let more = left.min(self.running[at].left() - rows[at]);
+            let more = left.min(self.running[at].next() - rows[at]);
             rows[at] += more;
             left -= more;
         }
@@ -251,13 +322,13 @@ impl<E: Exec> Scheduler<E> {
 
     fn run(&mut self, shares: &[Share], logits: &mut [LogitValue]) -> Result<(), ExecError> {
         let feed = |share: &Share| {
-            let Running { job, sequence, fed } = &self.running[share.at];
+            let Running { job, sequence, fed, .. } = &self.running[share.at];
             Feed { sequence: *sequence, tokens: &job.tokens[*fed..fed + share.rows], want: share.want }
         };
         let feeds: Vec<_> = shares.iter().map(feed).collect();
         let wanted: usize = shares.iter().map(|share| share.want.rows(share.rows)).sum();
         let vocab = self.sequences.exec().vocab(TRUNK);
-        self.sequences.run(TRUNK, &feeds, &mut logits[..wanted * vocab])
+        self.prefixes.run(&mut self.sequences, TRUNK, &feeds, &mut logits[..wanted * vocab])
     }
 
     /// Finds whose fault a failed run was: every sequence on its own. A failed run changed nothing, so whoever succeeds
@@ -296,6 +367,10 @@ impl<E: Exec> Scheduler<E> {
                 continue;
             }
             running.fed += share.rows;
+            if running.stops.first() == Some(&running.fed) {
+                running.stops.remove(0);
+                self.keep(&running);
+            }
             running.job.fed(running.fed);
             match row.map_or(Ok(None), |row| running.job.choose(row)) {
                 Err(error) => self.fail(running, error),
@@ -307,17 +382,24 @@ impl<E: Exec> Scheduler<E> {
         }
     }
 
-    /// Frees the newest request's blocks; it comes first among those that wait.
+    /// Frees what the newest request holds, as far as nothing else is free; it comes first among those that wait.
     fn put_newest_aside(&mut self) {
-        if let Some(Running { job, sequence, .. }) = self.running.pop() {
-            self.close(sequence);
-            self.waiting.push_front(job);
+        if let Some(running) = self.running.pop() {
+            self.keep(&running);
+            self.close(running.sequence);
+            self.waiting.push_front(running.job);
         }
     }
 
     fn end(&mut self, running: Running, reason: StopReason) {
+        self.keep(&running);
         self.close(running.sequence);
         running.job.finish(reason, running.fed);
+    }
+
+    /// Keeps a sequence's state for later prompts.
+    fn keep(&mut self, running: &Running) {
+        self.prefixes.keep(&mut self.sequences, running.sequence, running.past());
     }
 
     fn fail(&mut self, running: Running, error: RuntimeError) {
@@ -337,18 +419,6 @@ impl<E> std::fmt::Debug for Scheduler<E> {
         let (running, waiting) = (self.running.len(), self.waiting.len());
         f.debug_struct("Scheduler").field("running", &running).field("waiting", &waiting).finish_non_exhaustive()
     }
-}
-
-/// Blocks that nobody holds, of the layers that need ever more of them. Layers with a window have room for as many
-/// sequences as the device was compiled for.
-fn free_blocks<E: Exec>(sequences: &Sequences<E>) -> usize {
-    let grows = sequences.exec().windows().contains(&None);
-    if grows { sequences.free_blocks_of(None) } else { usize::MAX }
-}
-
-/// Blocks that hold so many positions.
-fn blocks_of(positions: usize) -> usize {
-    positions.div_ceil(KV_BLOCK)
 }
 
 /// Whether giving back another sequence's state may help.

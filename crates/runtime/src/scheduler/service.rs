@@ -6,7 +6,8 @@
 use super::Scheduler;
 use super::request::{Delivery, Event, Ids, Outlet, Request, RequestId};
 use crate::RuntimeError;
-use plan::Exec;
+use crate::prefix_cache::PrefixStatus;
+use plan::{Exec, Saved};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -30,16 +31,18 @@ pub struct ServiceStatus {
     pub free_blocks: usize,
     /// Steps so far.
     pub steps: u64,
+    /// What is kept of earlier prompts and answers.
+    pub prefixes: PrefixStatus,
 }
 
-/// A scheduler on a thread of its own; dropping it cancels everything and waits for the thread.
+/// A scheduler on a thread of its own; dropping it does what [`Service::shutdown`] does.
 #[derive(Debug)]
 pub struct Service {
     commands: Sender<Command>,
     ids: Ids,
     unread: usize,
     status: Arc<Mutex<ServiceStatus>>,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<JoinHandle<Result<Option<Saved>, RuntimeError>>>,
 }
 
 impl Service {
@@ -77,25 +80,28 @@ impl Service {
         *self.status.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Cancels everything and waits for the thread.
-    pub fn shutdown(mut self) {
-        self.stop();
+    /// Cancels everything, saves what is kept for later prompts where that was asked for, and waits for the thread.
+    ///
+    /// # Errors
+    /// If what is kept could not be saved; every request has ended all the same.
+    pub fn shutdown(mut self) -> Result<Option<Saved>, RuntimeError> {
+        self.stop()
     }
 
-    fn stop(&mut self) {
+    fn stop(&mut self) -> Result<Option<Saved>, RuntimeError> {
         let _ = self.commands.send(Command::Shutdown);
-        if let Some(thread) = self.thread.take()
-            && let Err(panic) = thread.join()
-            && !std::thread::panicking()
-        {
-            std::panic::resume_unwind(panic);
+        match self.thread.take().map(JoinHandle::join) {
+            Some(Ok(saved)) => saved,
+            Some(Err(panic)) if !std::thread::panicking() => std::panic::resume_unwind(panic),
+            _ => Ok(None),
         }
     }
 }
 
 impl Drop for Service {
     fn drop(&mut self) {
-        self.stop();
+        // Whoever wants to know calls `shutdown`.
+        let _ = self.stop();
     }
 }
 
@@ -145,7 +151,11 @@ impl Drop for Stream {
     }
 }
 
-fn serve<E: Exec>(mut scheduler: Scheduler<E>, inbox: &Receiver<Command>, status: &Mutex<ServiceStatus>) {
+fn serve<E: Exec>(
+    mut scheduler: Scheduler<E>,
+    inbox: &Receiver<Command>,
+    status: &Mutex<ServiceStatus>,
+) -> Result<Option<Saved>, RuntimeError> {
     let mut steps = 0;
     loop {
         // With nothing to do, wait for a command; else take those that are there.
@@ -155,7 +165,10 @@ fn serve<E: Exec>(mut scheduler: Scheduler<E>, inbox: &Receiver<Command>, status
             match next {
                 Ok(Command::Submit(id, request, outlet)) => scheduler.take(id, request, outlet),
                 Ok(Command::Cancel(id)) => scheduler.cancel(id),
-                Ok(Command::Shutdown) | Err(TryRecvError::Disconnected) => return scheduler.cancel_all(),
+                Ok(Command::Shutdown) | Err(TryRecvError::Disconnected) => {
+                    scheduler.cancel_all();
+                    return scheduler.save_prefixes();
+                }
                 Err(TryRecvError::Empty) => break,
             }
             next = inbox.try_recv();
@@ -171,6 +184,7 @@ fn status_of<E: Exec>(scheduler: &Scheduler<E>, steps: u64) -> ServiceStatus {
         waiting: scheduler.waiting(),
         free_blocks: scheduler.sequences().free_blocks(),
         steps,
+        prefixes: scheduler.prefix_status(),
     }
 }
 

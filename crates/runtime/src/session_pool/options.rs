@@ -2,8 +2,7 @@
 
 use super::SessionPool;
 use crate::RuntimeError;
-use crate::capture::Recorder;
-use crate::open::{OpenOptions, OpenReport, UseExec};
+use crate::open::{Compiled, OpenOptions, OpenReport, UseExec};
 use crate::producer::LogitProducer;
 use crate::real_forward::RealForwardRunner;
 use plan::{Budget, Exec, KV_BLOCK, Limits};
@@ -59,19 +58,26 @@ pub(crate) struct AsProducer(pub(crate) Sessions);
 impl UseExec for AsProducer {
     type Output = Box<dyn LogitProducer + Send>;
 
-    fn with<E: Exec + Send + 'static>(self, exec: E, recorder: Option<Recorder>, report: &OpenReport) -> Self::Output {
+    fn with<E: Exec + Send + 'static>(self, model: Compiled<E>) -> (Self::Output, OpenReport) {
         let Self(Sessions { slots, bytes }) = self;
+        let Compiled { exec, recorder, prefixes, mut report } = model;
         if slots > 1 {
             let pool = SessionPool::new(exec, report.context, slots);
-            return Box::new(match bytes.zip(report.budget.clone()) {
+            let pool = match bytes.zip(report.budget.clone()) {
                 Some((bytes, budget)) => pool.within(bytes, budget),
                 None => pool,
-            });
+            };
+            return (Box::new(pool), report);
         }
         let runner = RealForwardRunner::new(exec, report.context);
-        Box::new(match recorder {
+        let runner = match recorder {
             Some(recorder) => runner.recorded_by(recorder),
-            None => runner,
-        })
+            None => {
+                let (runner, note) = runner.keeping(prefixes);
+                report.notes.extend(note);
+                runner
+            }
+        };
+        (Box::new(runner), report)
     }
 }

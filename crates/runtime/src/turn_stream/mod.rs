@@ -30,6 +30,13 @@ impl TurnOptions {
 /// What happens in a turn. Texts are never empty, and `Finished` is the last.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TurnEvent {
+    /// As [`Progress::Recompute`](crate::Progress::Recompute).
+    Recompute {
+        /// Tokens of the prompt that are known.
+        known: usize,
+        /// Those that need not be computed.
+        reused: usize,
+    },
     /// Prompt tokens now in the cache, of all; reused ones count.
     Prefill {
         /// In the cache.

@@ -41,6 +41,7 @@ impl TurnSplitter {
     /// Takes what happened; returns what follows from it.
     pub fn take(&mut self, progress: Progress) -> Vec<TurnEvent> {
         match progress {
+            Progress::Recompute { known, reused } => vec![TurnEvent::Recompute { known, reused }],
             Progress::Prefill { done, total } => vec![TurnEvent::Prefill { done, total }],
             Progress::Token { id, delta, .. } => self.token(id, delta),
             Progress::Tail(text) => self.text(text),

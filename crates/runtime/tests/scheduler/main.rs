@@ -1,6 +1,7 @@
 //! The scheduler: exactness under neighbours and pre-emption, order, faults, cancelling, slow readers, memory.
 
 mod cases;
+mod prefixes;
 mod service;
 mod support;
 mod toy;
@@ -43,14 +44,21 @@ proptest! {
         blocks in 7..40usize,
         (running, share, extra) in (1..8usize, 1..80usize, 0..40usize),
         recurrent in any::<bool>(),
+        windows in prop_oneof![3 => Just(vec![None]), 1 => Just(vec![None, Some(20)]), 1 => Just(vec![Some(9), Some(50)])],
+        kept in prop_oneof![1 => Just(None), 2 => Just(Some(u64::MAX)), 1 => (0..2000u64).prop_map(Some)],
     ) {
         let slots = if recurrent { 3 + running } else { 0 };
-        let exec = Toy::new(blocks, running + extra, running, slots);
-        let mut scheduler = Scheduler::new(exec, tokenizer(), SchedulerOptions { running, prefill_share: share, ..OPTIONS });
+        let exec = Toy::with_windows(blocks, (running + extra, running), slots, windows.clone());
+        let prefixes = kept.map(|limit| exec.prefixes(limit)).unwrap_or_default();
+        let options = SchedulerOptions { running, prefill_share: share, ..OPTIONS };
+        let (mut scheduler, _) = Scheduler::new(exec, tokenizer(), options).keeping(prefixes);
+        let (free, slots) = (scheduler.sequences().capacity(), scheduler.sequences().free_slots());
         let requests: Vec<_> = arrivals
             .iter()
             .map(|a| {
-                let prompt = (0..a.prompt).map(|i| TokenId(97 + (a.seed.wrapping_mul(i as u64 + 3) >> 33) as u32 % 26));
+                // Few texts, so that many begin alike.
+                let text = (a.seed % 4).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+                let prompt = (0..a.prompt).map(|i| TokenId(97 + (text.wrapping_mul(i as u64 + 3) >> 33) as u32 % 26));
                 Request { prompt: prompt.collect(), config: config(a.new, a.seed) }
             })
             .collect();
@@ -65,16 +73,22 @@ proptest! {
                 }
             }
             scheduler.step();
+            prop_assert!(scheduler.prefix_status().bytes <= kept.unwrap_or(0));
             if step > 60 && scheduler.is_idle() {
                 break;
             }
         }
         prop_assert!(scheduler.is_idle());
-        prop_assert_eq!(scheduler.sequences().free_blocks(), blocks);
+        prop_assert_eq!(scheduler.prefix_status().states > 0, kept.is_some_and(|limit| limit == u64::MAX));
+        scheduler.forget_prefixes();
+        let sequences = scheduler.sequences();
+        let left: Vec<_> = windows.iter().map(|window| sequences.free_blocks_of(*window)).collect();
+        prop_assert_eq!((left, sequences.free_slots()), (free.blocks, slots));
         for ((request, told), arrival) in requests.iter().zip(told).zip(&arrivals) {
             let (_, events) = told.expect("submitted");
             let found = events.result();
-            let mut producer = RealForwardRunner::new(Toy::new(16, 512, 1, if recurrent { 6 } else { 0 }), 512);
+            let toy = Toy::with_windows(16, (512, 1), if recurrent { 6 } else { 0 }, windows.clone());
+            let mut producer = RealForwardRunner::new(toy, 512);
             let expected = alone_on(&mut producer, request);
             if found.reason == StopReason::Cancelled {
                 prop_assert!(arrival.cancel.is_some());

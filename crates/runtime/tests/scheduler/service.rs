@@ -44,7 +44,7 @@ fn many_threads_ask_at_once() {
         }
     });
     until_idle(&service);
-    service.shutdown();
+    service.shutdown().expect("nothing is saved");
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn shutting_down_ends_what_runs() {
     let service = service(100_000);
     let streams: Vec<_> = (0..12).map(|n| service.submit(request("long", 3000, n))).collect();
     assert!(streams[0].recv().is_some());
-    service.shutdown();
+    service.shutdown().expect("nothing is saved");
     for stream in streams {
         let mut last = None;
         while let Some(event) = stream.recv() {

@@ -2,16 +2,17 @@
 
 use foundation::TokenId;
 use plan::{Batch, Exec, ExecError, KV_BLOCK, KvType, KvTypes, Limits, Outputs, ProgramId, StateCopy, StateSlot, Tap};
-use turbospark_runtime::SCRIPTED_VOCAB;
+use turbospark_runtime::{ContextKey, PrefixCache, PrefixTree, SCRIPTED_VOCAB};
 
 /// A token that breaks the run it is in.
 pub(crate) const POISON: TokenId = TokenId(1);
 
-/// Cache of tokens by block, and one hash for each copy of recurrent state.
+/// Caches of tokens by block, one for each window, and one hash for each copy of recurrent state.
 pub(crate) struct Toy {
     limits: Limits,
     recurrent: bool,
-    cache: Vec<u32>,
+    windows: Vec<Option<usize>>,
+    caches: Vec<Vec<u32>>,
     slots: Vec<u64>,
     /// Rows of each run.
     pub(crate) runs: Vec<usize>,
@@ -23,16 +24,36 @@ fn mix(hash: u64, token: u32) -> u64 {
 
 impl Toy {
     pub(crate) fn new(blocks: usize, rows: usize, wanted: usize, state_slots: usize) -> Self {
+        Self::with_windows(blocks, (rows, wanted), state_slots, vec![None])
+    }
+
+    /// With layers of these windows, `None` first.
+    pub(crate) fn with_windows(
+        blocks: usize,
+        (rows, wanted): (usize, usize),
+        state_slots: usize,
+        windows: Vec<Option<usize>>,
+    ) -> Self {
         let limits =
             Limits { wanted, state_slots, ..Limits::for_context(blocks * KV_BLOCK, rows, KvTypes::both(KvType::F32)) };
-        let (cache, slots) = (vec![u32::MAX; blocks * KV_BLOCK], vec![0; state_slots]);
-        Self { limits, recurrent: state_slots > 0, cache, slots, runs: Vec::new() }
+        let caches = windows.iter().map(|window| vec![u32::MAX; limits.blocks_of(*window) * KV_BLOCK]).collect();
+        Self { limits, recurrent: state_slots > 0, windows, caches, slots: vec![0; state_slots], runs: Vec::new() }
+    }
+
+    /// A tree over it that holds at most so many bytes: 4 a cached token, 8 a copy of recurrent state.
+    pub(crate) fn prefixes(&self, limit: u64) -> PrefixCache {
+        let blocks = vec![4 * KV_BLOCK as u64; self.windows.len()];
+        PrefixCache::new(PrefixTree::of_sizes(limit, blocks, 8), ContextKey::default())
     }
 }
 
 impl Exec for Toy {
     fn limits(&self) -> &Limits {
         &self.limits
+    }
+
+    fn windows(&self) -> &[Option<usize>] {
+        &self.windows
     }
 
     fn has_fixed_states(&self) -> bool {
@@ -58,9 +79,13 @@ impl Exec for Toy {
         let rows = batch.tokens.iter().zip(batch.positions).zip(batch.sequence);
         for (row, ((token, &position), &sequence)) in rows.enumerate() {
             let args = &batch.sequences[sequence as usize];
-            let place = |p: usize| args.blocks(None)[p / KV_BLOCK].0 as usize * KV_BLOCK + p % KV_BLOCK;
-            self.cache[place(position as usize)] = token.0;
-            let mut hash = (0..=position as usize).fold(7, |hash, p| mix(hash, self.cache[place(p)]));
+            let (position, mut hash) = (position as usize, 7);
+            for (window, cache) in self.windows.iter().zip(&mut self.caches) {
+                let place = |p: usize| args.blocks(*window)[p / KV_BLOCK].0 as usize * KV_BLOCK + p % KV_BLOCK;
+                cache[place(position)] = token.0;
+                let first = window.map_or(0, |w| (position + 1).saturating_sub(w));
+                hash = (first..=position).fold(hash, |hash, p| mix(hash, cache[place(p)]));
+            }
             if let Some(StateSlot(slot)) = args.slot {
                 let state = &mut self.slots[slot as usize];
                 *state = mix(*state, token.0);
@@ -82,9 +107,10 @@ impl Exec for Toy {
     fn copy_states(&mut self, copies: &[StateCopy]) -> Result<(), ExecError> {
         for copy in copies {
             match *copy {
-                StateCopy::Block { from, to, .. } => {
+                StateCopy::Block { window, from, to } => {
+                    let group = self.windows.iter().position(|w| *w == window).expect("a window of ours");
                     let from = from.0 as usize * KV_BLOCK;
-                    self.cache.copy_within(from..from + KV_BLOCK, to.0 as usize * KV_BLOCK);
+                    self.caches[group].copy_within(from..from + KV_BLOCK, to.0 as usize * KV_BLOCK);
                 }
                 StateCopy::Slot { from, to } => self.slots[to.0 as usize] = self.slots[from.0 as usize],
                 StateCopy::Clear { slot } => self.slots[slot.0 as usize] = 0,
