@@ -81,6 +81,7 @@ fn a_real_model_stops_between_chunks_and_goes_on_afterwards() {
     assert_eq!(never.new_tokens, 6);
     for polls in [1, 3, 7] {
         engine.producer().reset();
+        engine.forget_prefixes();
         let asked = Cell::new(0);
         let cancel = || {
             asked.set(asked.get() + 1);

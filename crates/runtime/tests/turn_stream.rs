@@ -97,7 +97,7 @@ fn said(events: &[TurnEvent]) -> Vec<ReplyEvent> {
         TurnEvent::Reasoning(text) => Some(ReplyEvent::Reasoning(text)),
         TurnEvent::ToolCall(call) => Some(ReplyEvent::ToolCall(call)),
         TurnEvent::ReleasedToolSpan { text, why } => Some(ReplyEvent::ReleasedToolSpan { text, why }),
-        TurnEvent::Prefill { .. } | TurnEvent::Finished(_) => None,
+        TurnEvent::Recompute { .. } | TurnEvent::Prefill { .. } | TurnEvent::Finished(_) => None,
     };
     joined(events.iter().filter_map(event).collect())
 }

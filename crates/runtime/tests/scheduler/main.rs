@@ -49,7 +49,7 @@ proptest! {
     ) {
         let slots = if recurrent { 3 + running } else { 0 };
         let exec = Toy::with_windows(blocks, (running + extra, running), slots, windows.clone());
-        let prefixes = kept.map(|limit| exec.prefixes(limit)).unwrap_or_default();
+        let prefixes = kept.map(|limit| support::prefixes(&exec, limit)).unwrap_or_default();
         let options = SchedulerOptions { running, prefill_share: share, ..OPTIONS };
         let (mut scheduler, _) = Scheduler::new(exec, tokenizer(), options).keeping(prefixes);
         let (free, slots) = (scheduler.sequences().capacity(), scheduler.sequences().free_slots());

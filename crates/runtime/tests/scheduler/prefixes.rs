@@ -1,6 +1,6 @@
 //! What a scheduler keeps of prompts and answers: what is reused, what makes way for whom, and what is told.
 
-use crate::support::{Events, OPTIONS, alone_on, bytes, config, request, run_to_end, tokenizer};
+use crate::support::{self, Events, OPTIONS, alone_on, bytes, config, request, run_to_end, tokenizer};
 use crate::toy::Toy;
 use foundation::TokenId;
 use std::time::Duration;
@@ -28,7 +28,7 @@ impl Kind {
 
     fn scheduler(&self, blocks: usize, limit: u64) -> Scheduler<Toy> {
         let toy = self.toy(blocks);
-        let prefixes = toy.prefixes(limit);
+        let prefixes = support::prefixes(&toy, limit);
         Scheduler::new(toy, tokenizer(), OPTIONS).keeping(prefixes).0
     }
 

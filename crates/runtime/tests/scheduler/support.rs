@@ -2,13 +2,13 @@
 
 use crate::toy::Toy;
 use foundation::TokenId;
-use plan::Exec;
+use plan::{ContextKey, Exec, KV_BLOCK, PrefixTree};
 use selection::{Shaping, ShapingOptions};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokenizer::Tokenizer;
 use turbospark_runtime::{
-    Delivery, Event, Generation, GenerationConfig, Progress, RawDecodeResult, RealForwardRunner, Request, RequestId,
-    Scheduler, SchedulerOptions, byte_tokenizer, run_raw_completion_chunked,
+    Delivery, Event, Generation, GenerationConfig, PrefixCache, Progress, RawDecodeResult, RealForwardRunner, Request,
+    RequestId, Scheduler, SchedulerOptions, byte_tokenizer, run_raw_completion_chunked,
 };
 
 pub(crate) const OPTIONS: SchedulerOptions =
@@ -16,6 +16,12 @@ pub(crate) const OPTIONS: SchedulerOptions =
 
 pub(crate) fn tokenizer() -> Arc<Tokenizer> {
     Arc::new(byte_tokenizer().expect("builds"))
+}
+
+/// A tree over a toy that holds at most so many bytes: 4 a cached token, 8 a copy of recurrent state.
+pub(crate) fn prefixes(toy: &Toy, limit: u64) -> PrefixCache {
+    let blocks = vec![4 * KV_BLOCK as u64; toy.windows().len()];
+    PrefixCache::new(PrefixTree::of_sizes(limit, blocks, 8), ContextKey::default())
 }
 
 pub(crate) fn bytes(text: &str) -> Vec<TokenId> {

@@ -2,7 +2,7 @@
 
 use foundation::TokenId;
 use plan::{Batch, Exec, ExecError, KV_BLOCK, KvType, KvTypes, Limits, Outputs, ProgramId, StateCopy, StateSlot, Tap};
-use turbospark_runtime::{ContextKey, PrefixCache, PrefixTree, SCRIPTED_VOCAB};
+use turbospark_runtime::SCRIPTED_VOCAB;
 
 /// A token that breaks the run it is in.
 pub(crate) const POISON: TokenId = TokenId(1);
@@ -38,12 +38,6 @@ impl Toy {
             Limits { wanted, state_slots, ..Limits::for_context(blocks * KV_BLOCK, rows, KvTypes::both(KvType::F32)) };
         let caches = windows.iter().map(|window| vec![u32::MAX; limits.blocks_of(*window) * KV_BLOCK]).collect();
         Self { limits, recurrent: state_slots > 0, windows, caches, slots: vec![0; state_slots], runs: Vec::new() }
-    }
-
-    /// A tree over it that holds at most so many bytes: 4 a cached token, 8 a copy of recurrent state.
-    pub(crate) fn prefixes(&self, limit: u64) -> PrefixCache {
-        let blocks = vec![4 * KV_BLOCK as u64; self.windows.len()];
-        PrefixCache::new(PrefixTree::of_sizes(limit, blocks, 8), ContextKey::default())
     }
 }
 
