@@ -189,7 +189,7 @@ fn callback_and_queue_say_the_same() {
             assert_eq!((heard_end.finish, heard_end.usage), (end.finish, end.usage));
             assert_eq!((heard_end.record.ids, heard_end.record.text), (end.record.ids, end.record.text));
         }
-        service.shutdown();
+        service.shutdown().expect("ends");
     }
 }
 
@@ -295,7 +295,7 @@ fn cancelling_is_heard_within_a_token() {
     let (events, end) = all(stream);
     assert_eq!(text_of(&said(&events)), end.record.text);
     assert!(matches!(end.finish, FinishReason::Cancelled | FinishReason::Length));
-    service.shutdown();
+    service.shutdown().expect("ends");
 }
 
 #[test]
@@ -319,7 +319,7 @@ fn a_slow_reader_loses_nothing_that_was_generated() {
         let written = end.record.text.trim_start().len();
         let expected = if spoken.is_empty() { 0 } else { written };
         assert!(text_of(&spoken).len() + 2 >= expected, "{unread} unread: {spoken:?} of {:?}", end.record.text);
-        service.shutdown();
+        service.shutdown().expect("ends");
     }
 }
 
@@ -335,7 +335,7 @@ fn a_failure_is_the_last_item() {
     assert!(last.as_ref().is_err_and(|error| error.to_string().contains("it broke")), "{last:?}");
     let refused = all_items(model.stream(&service, &config(CONTEXT * 2)));
     assert!(matches!(&refused[..], [Err(RuntimeError::ContextOverflow { .. })]), "{refused:?}");
-    service.shutdown();
+    service.shutdown().expect("ends");
 }
 
 fn all_items(mut stream: TurnStream) -> Vec<Result<TurnEvent, RuntimeError>> {
