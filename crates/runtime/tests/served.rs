@@ -4,7 +4,8 @@ use foundation::TokenId;
 use std::path::Path;
 use testkit::{golden, with_whole};
 use turbospark_runtime::{
-    Engine, Event, GenerationConfig, ModelFiles, OpenOptions, RawDecodeResult, Request, Served, open_service,
+    Engine, Event, GenerationConfig, ModelFiles, OpenOptions, RawDecodeResult, Request, Served, TurnOptions,
+    open_service,
 };
 
 fn record(served: &Served, request: Request) -> impl FnOnce() -> RawDecodeResult {
@@ -99,4 +100,34 @@ fn a_scripted_model_is_served_too() {
     let ask = || Request { prompt: vec![TokenId(97)], config: GenerationConfig::default() };
     let waiting = [ask(), ask(), ask()].map(|request| record(&served, request));
     waiting.into_iter().for_each(|found| assert_eq!(found().text, "hello"));
+}
+
+/// A client who is gone ends its request within a step, whether it read or not; nothing stays behind.
+#[test]
+fn d50_a_dropped_stream_is_gone_within_a_step() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("s.json");
+    std::fs::write(&file, r#"{"text": "x", "repeat": true, "step_ms": 5, "context": 20000}"#).expect("written");
+    let options = OpenOptions { sequences: 2, ..OpenOptions::default() };
+    let served = open_service(format!("scripted:{}", file.display()), &options).expect("opens");
+    let config = GenerationConfig { max_new_tokens: Some(10_000), ignore_eos: true, ..GenerationConfig::default() };
+    let free = served.service.status().free_blocks;
+    for read in [0, 3, 10] {
+        let turn =
+            served.turn(Request { prompt: vec![TokenId(97); 9], config: config.clone() }, &TurnOptions::default());
+        let mut turn = turn.expect("is taken");
+        (0..read).for_each(|_| drop(turn.recv().expect("goes on").expect("no failure")));
+        while served.service.status().running == 0 {
+            std::thread::yield_now();
+        }
+        let begun = served.service.status().steps;
+        drop(turn);
+        while served.service.status().running > 0 {
+            std::thread::yield_now();
+        }
+        let status = served.service.status();
+        assert!(status.steps - begun <= 2, "{read} events read: {} steps more", status.steps - begun);
+        assert_eq!((status.waiting, status.free_blocks), (0, free));
+    }
+    served.service.shutdown();
 }

@@ -26,6 +26,40 @@ fn logits_are_the_expected_ones_whatever_the_chunk() {
     }
 }
 
+/// The number in the message then loads, and the smallest contexts work or are refused with a sum of their own.
+#[test]
+fn d31_a_context_that_does_not_fit_is_refused_with_one_that_does() {
+    let desk = Desk::new();
+    let model = golden("llama").join("model.gguf");
+    let complete = |flags: &[&str]| {
+        let mut call = vec!["complete", model.to_str().expect("UTF-8"), "--max-new", "1", "--quiet"];
+        call.extend(flags);
+        desk.run(&call)
+    };
+    for context in ["1099511627776", "9223372036854775808"] {
+        complete(&["--prompt", "x", "--ctx", context]).fails(1, &[context, "trained for 512"]);
+    }
+    // As much as the trained context takes, but for 400 positions.
+    let json = desk.run(&["inspect".as_ref(), model.as_os_str(), "--json".as_ref()]).json();
+    let contexts = json["memory"].as_array().expect("contexts");
+    let full = contexts.iter().find(|memory| memory["context"] == 512).expect("the trained one");
+    let bytes = |key: &str| full[key].as_u64().expect("bytes");
+    let memory = (bytes("total") - 400 * bytes("per_position")).to_string();
+    let refused = complete(&["--prompt", "x", "--ctx", "512", "--memory", &memory]);
+    let fits = refused.err.split("a context of ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap_or_default();
+    let fits = fits.to_owned();
+    assert!(fits.parse::<usize>().is_ok_and(|fits| (96..=128).contains(&fits)), "{refused:?}");
+    refused.fails(1, &["the model needs", "may be used", "512 positions", "--ctx", "--memory"]);
+    complete(&["--prompt", "x", "--ctx", &fits, "--memory", &memory]).success();
+    // Unset, it is fitted.
+    complete(&["--prompt", "x", "--memory", &memory]).success();
+    complete(&["--prompt", "a prompt longer than this", "--ctx", "8"]).fails(1, &["but the context holds 8"]);
+    for context in 2..=16 {
+        complete(&["--prompt", "x", "--ctx", &context.to_string()]).success();
+    }
+    complete(&["--prompt", "x", "--ctx", "1"]).fails(1, &["an answer needs at least one"]);
+}
+
 #[test]
 fn logits_print_the_five_best() {
     let desk = Desk::new();
