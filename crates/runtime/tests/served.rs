@@ -129,5 +129,5 @@ fn d50_a_dropped_stream_is_gone_within_a_step() {
         assert!(status.steps - begun <= 2, "{read} events read: {} steps more", status.steps - begun);
         assert_eq!((status.waiting, status.free_blocks), (0, free));
     }
-    served.service.shutdown();
+    served.service.shutdown().expect("ends");
 }
