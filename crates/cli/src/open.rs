@@ -109,6 +109,7 @@ impl GenerationFlags {
             presence_penalty: self.presence_penalty.unwrap_or(off.presence_penalty),
             frequency_penalty: self.frequency_penalty.unwrap_or(off.frequency_penalty),
             seed: self.seed.unwrap_or_else(fresh_seed),
+            ..off
         })?;
         Ok(GenerationConfig {
             shaping,

@@ -28,6 +28,7 @@ mod steering;
 mod token_sink;
 mod turn_stream;
 
+pub use answer::TokenLogProbs;
 pub use capture::{BUCKETS, Capture, CaptureKind, Captured, bucket};
 pub use checkpoint::{About, ModelFiles, Recommended};
 pub use config::GenerationConfig;

@@ -1,6 +1,6 @@
 //! The generation loop: admission, prefix reuse, chunked prefill, decode, stops.
 
-use crate::answer::{Answer, Choice, admit};
+use crate::answer::{Answer, Choice, Finished, TokenLogProbs, admit};
 use crate::config::GenerationConfig;
 use crate::pacing::MemoryPressure;
 use crate::prefix_cache::{Begun, marks};
@@ -87,6 +87,8 @@ pub struct RawDecodeResult {
     pub prompt_tokens: usize,
     /// Tokens chosen, the stopping one included.
     pub new_tokens: usize,
+    /// For each of `ids`, how probable it was; `None` unless [`GenerationConfig::logprobs`] asked.
+    pub logprobs: Option<Vec<TokenLogProbs>>,
     /// Prompt tokens that were in the cache already.
     pub reused_prefix_tokens: usize,
     /// Time for the prompt.
@@ -160,12 +162,13 @@ impl Generation<'_> {
             true => self.decode(&mut answer, &mut logits, on_progress)?,
             false => StopReason::Cancelled,
         };
-        let (text, ids, new_tokens) = answer.finish(on_progress);
+        let Finished { text, ids, new_tokens, logprobs } = answer.finish(on_progress);
         Ok(RawDecodeResult {
             text,
             ids,
             prompt_tokens: prompt.len(),
             new_tokens,
+            logprobs,
             reused_prefix_tokens: begun.reused,
             prefill: prefilled - started,
             decode: if complete { prefilled.elapsed() } else { Duration::ZERO },

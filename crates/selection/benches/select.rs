@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use foundation::TokenId;
-use turbospark_selection::{History, Scratch, Shaping, ShapingOptions, logprobs, select, uniform};
+use turbospark_selection::{History, Scratch, Shaping, ShapingOptions, Step, logprobs, select, uniform};
 
 const VOCAB: usize = 262_144;
 const RUNS: u64 = 31;
@@ -28,12 +28,12 @@ fn main() {
     for (name, options) in chains {
         let shaping = Shaping::new(options).expect("the options are in range");
         report(name, |position| {
-            let token = select(black_box(&row), &shaping, &history, position, &mut scratch);
+            let token = select(black_box(&row), &shaping, Step::new(&history, position), &mut scratch);
             black_box(token).expect("the row is finite");
         });
     }
     report("logprobs of 20", |_| {
-        black_box(logprobs(black_box(&row), TokenId(0), 20)).expect("the row is finite");
+        black_box(logprobs(black_box(&row), TokenId(0), 20, 0)).expect("the row is finite");
     });
 }
 

@@ -2,20 +2,26 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use crate::arithmetic::ln;
+use crate::select::Candidate;
+use crate::shaping::{Mirostat, Shaping};
 use foundation::TokenId;
 
 /// The tokens of one sequence, counted; an update is O(1).
 ///
 /// The repetition penalty looks at prompt and generated tokens, the presence and frequency
 /// penalties at generated tokens only. A caller that wants the prompt left out does not push it.
-/// With a window, only the last `window` tokens count.
+/// With a window, only the last `window` tokens count. Beside the counts it keeps the tokens in order, for DRY, and how far
+/// the surprise so far was from mirostat's aim. A copy is a state to return to when drafted tokens are rejected.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     counts: Vec<Count>,
     index: HashMap<TokenId, usize>,
     recent: Option<Recent>,
     generated: usize,
-    total: usize,
+    tokens: Vec<TokenId>,
+    /// Σ eta · (surprise − tau).
+    excess: f64,
 }
 
 /// How often one token occurs in the history.
@@ -49,6 +55,11 @@ impl History {
         Self { recent: Some(Recent { window, ids: VecDeque::new() }), ..Self::default() }
     }
 
+    /// An empty history for a sequence that is shaped so: with its window.
+    pub fn for_shaping(shaping: &Shaping) -> Self {
+        shaping.options().penalty_window.map_or_else(Self::new, Self::with_window)
+    }
+
     /// Adds the tokens of a prompt.
     pub fn push_prompt(&mut self, ids: &[TokenId]) {
         for &id in ids {
@@ -62,14 +73,33 @@ impl History {
         self.add(id, Origin::Generated);
     }
 
+    /// Adds a token that [`select`](crate::select) chose, with what mirostat learns from how surprising it was.
+    pub fn push_chosen(&mut self, chosen: Candidate, shaping: &Shaping) {
+        if let Some(Mirostat { tau, eta }) = shaping.options().mirostat {
+            let surprise = -ln(chosen.probability) / std::f64::consts::LN_2;
+            self.excess += f64::from(eta) * (surprise - f64::from(tau));
+        }
+        self.push(chosen.token);
+    }
+
+    /// The surprise in bits above which mirostat cuts: 2 tau at first, less after surprising tokens.
+    pub(crate) fn most_surprise(&self, mirostat: Mirostat) -> f64 {
+        2.0 * f64::from(mirostat.tau) - self.excess
+    }
+
+    /// Every token pushed, in order.
+    pub(crate) fn tokens(&self) -> &[TokenId] {
+        &self.tokens
+    }
+
     /// Tokens pushed, prompt included, whether or not they still count.
     pub fn len(&self) -> usize {
-        self.total
+        self.tokens.len()
     }
 
     /// Whether nothing was pushed.
     pub fn is_empty(&self) -> bool {
-        self.total == 0
+        self.tokens.is_empty()
     }
 
     /// Generated tokens pushed, whether or not they still count.
@@ -83,7 +113,7 @@ impl History {
     }
 
     fn add(&mut self, id: TokenId, origin: Origin) {
-        self.total += 1;
+        self.tokens.push(id);
         let slot = *self.index.entry(id).or_insert_with(|| {
             self.counts.push(Count { id, prompt: 0, generated: 0 });
             self.counts.len() - 1

@@ -14,7 +14,22 @@ const ROUNDS: usize = 10;
 /// Any position can be drawn without the ones before it, so a sequence continued from a cache
 /// draws the same numbers as one computed from its start.
 pub fn uniform(seed: u64, position: u64) -> f64 {
-    let words = philox4x32_10([position as u32, (position >> 32) as u32, 0, 0], [seed as u32, (seed >> 32) as u32]);
+    draw_for(seed, position, Purpose::Token)
+}
+
+/// What a draw decides. Draws of one position for different purposes are independent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    Token = 0,
+    Xtc = 1,
+    Acceptance = 2,
+    Replacement = 3,
+}
+
+/// As [`uniform`], for one purpose.
+pub(crate) fn draw_for(seed: u64, position: u64, purpose: Purpose) -> f64 {
+    let counter = [position as u32, (position >> 32) as u32, purpose as u32, 0];
+    let words = philox4x32_10(counter, [seed as u32, (seed >> 32) as u32]);
     let bits = (u64::from(words[1]) << 32 | u64::from(words[0])) >> 11;
     bits as f64 * (1.0 / (1u64 << 53) as f64)
 }

@@ -1,14 +1,18 @@
-//! Log-probabilities for reports: of the raw logits, before penalties, temperature and filters.
+//! Log-probabilities for reports: the model's, of the raw logits before penalties, temperature and cuts; and those after
+//! the chain.
 
 use foundation::{LogitValue, TokenId};
 
 use crate::arithmetic::{exp_of_non_positive, ln, sum};
-use crate::select::{Scored, SelectError, checked_max, keep_best};
+use crate::error::SelectError;
+use crate::row::{Scored, checked_max, keep_best};
+use crate::select::{Candidate, Scratch, Step, shaped_distribution};
+use crate::shaping::Shaping;
 
 /// The least log-probability reported, so that every number is finite.
 pub const LOGPROB_FLOOR: f64 = -9999.0;
 
-/// A token and the natural logarithm of its raw probability.
+/// A token and the natural logarithm of its probability.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LogProb {
     /// The token.
@@ -30,17 +34,17 @@ pub struct LogProbs {
 ///
 /// # Errors
 /// As [`select`](crate::select), and an id without a logit.
-pub fn log_softmax(logits: &[LogitValue], ids: &[TokenId]) -> Result<Vec<f64>, SelectError> {
-    let normaliser = Normaliser::of(logits)?;
+pub fn log_softmax(logits: &[LogitValue], ids: &[TokenId], position: u64) -> Result<Vec<f64>, SelectError> {
+    let normaliser = Normaliser::of(logits, position)?;
     ids.iter().map(|id| normaliser.logprob(logits, *id)).collect()
 }
 
-/// The log-probability of the chosen token and of the `top` best.
+/// The log-probability of the chosen token and of the `top` best, under the softmax of the raw logits.
 ///
 /// # Errors
 /// As [`log_softmax`].
-pub fn logprobs(logits: &[LogitValue], chosen: TokenId, top: usize) -> Result<LogProbs, SelectError> {
-    let normaliser = Normaliser::of(logits)?;
+pub fn logprobs(logits: &[LogitValue], chosen: TokenId, top: usize, position: u64) -> Result<LogProbs, SelectError> {
+    let normaliser = Normaliser::of(logits, position)?;
     let report = |token| normaliser.logprob(logits, token).map(|logprob| LogProb { token, logprob });
     let mut best = Vec::new();
     if top > 0 {
@@ -53,6 +57,22 @@ pub fn logprobs(logits: &[LogitValue], chosen: TokenId, top: usize) -> Result<Lo
     })
 }
 
+/// The log-probability of the chosen token and of the `top` best in the distribution that was drawn from.
+///
+/// # Errors
+/// As [`select`](crate::select).
+pub fn shaped_logprobs(
+    logits: &[LogitValue],
+    shaping: &Shaping,
+    step: Step<'_>,
+    (chosen, top): (Candidate, usize),
+    scratch: &mut Scratch,
+) -> Result<LogProbs, SelectError> {
+    let report = |c: &Candidate| LogProb { token: c.token, logprob: ln(c.probability).clamp(LOGPROB_FLOOR, 0.0) };
+    let all = if top > 0 { shaped_distribution(logits, shaping, step, scratch)? } else { Vec::new() };
+    Ok(LogProbs { chosen: report(&chosen), top: all.iter().take(top).map(report).collect() })
+}
+
 /// log Σ exp(logit), as the greatest logit and the rest.
 struct Normaliser {
     max: f64,
@@ -60,9 +80,9 @@ struct Normaliser {
 }
 
 impl Normaliser {
-    fn of(logits: &[LogitValue]) -> Result<Self, SelectError> {
+    fn of(logits: &[LogitValue], position: u64) -> Result<Self, SelectError> {
         const BLOCK: usize = 256;
-        let max = f64::from(checked_max(logits)?);
+        let max = f64::from(checked_max(logits, position)?);
         let mut total = 0.0;
         for block in logits.chunks(BLOCK) {
             let mut weights = [0f64; BLOCK];

@@ -2,7 +2,8 @@
 
 use foundation::TokenId;
 use turbospark_selection::{
-    History, Scratch, SelectError, Shaping, ShapingOptions, distribution, fresh_seed, log_softmax, logprobs, select,
+    History, Scratch, SelectError, Shaping, ShapingError, ShapingOptions, Step, fresh_seed, log_softmax, logprobs,
+    select, shaped_distribution,
 };
 
 const ROW: [f32; 4] = [2.0, 1.0, 0.0, -1.0];
@@ -21,7 +22,7 @@ fn generated(tokens: &[u32]) -> History {
 fn probabilities(row: &[f32], options: ShapingOptions, history: &History) -> Vec<f64> {
     let shaping = Shaping::new(options).unwrap();
     let mut all = vec![0.0; row.len()];
-    for candidate in distribution(row, &shaping, history, &mut Scratch::new()).unwrap() {
+    for candidate in shaped_distribution(row, &shaping, Step::new(history, 0), &mut Scratch::new()).unwrap() {
         all[candidate.token.index()] = candidate.probability;
     }
     all
@@ -137,7 +138,7 @@ fn d40_parameters_outside_their_range_are_named() {
         (ShapingOptions { frequency_penalty: -2.1, ..plain }, "frequency_penalty"),
     ] {
         let error = Shaping::new(options).unwrap_err();
-        assert_eq!(error.field, field);
+        assert!(matches!(error, ShapingError::OutOfRange { field: found, .. } if found == field), "{error}");
         assert!(error.to_string().starts_with(&format!("{field} is ")), "{error}");
     }
     let error = Shaping::new(ShapingOptions { presence_penalty: 3.0, ..plain }).unwrap_err();
@@ -147,17 +148,25 @@ fn d40_parameters_outside_their_range_are_named() {
 #[test]
 fn d40_a_broken_row_is_an_error_and_never_a_token() {
     let mut scratch = Scratch::new();
-    let mut choose = |row: &[f32], shaping: &Shaping| select(row, shaping, &generated(&[0]), 0, &mut scratch);
+    let mut choose = |row: &[f32], shaping: &Shaping| {
+        select(row, shaping, Step::new(&generated(&[0]), 9), &mut scratch).map(|chosen| chosen.token)
+    };
     let sampled = Shaping::new(ShapingOptions { repetition_penalty: 1.1, ..Default::default() });
     for shaping in [Shaping::greedy(), sampled.unwrap()] {
         let (nan, inf) = (f32::NAN, f32::INFINITY);
         let mut long = vec![0.0; 100];
         long[77] = nan;
-        assert_eq!(choose(&[], &shaping), Err(SelectError::Empty));
-        assert_eq!(choose(&[nan; 3], &shaping), Err(SelectError::NotANumber { index: 0, len: 3 }));
-        assert_eq!(choose(&long, &shaping), Err(SelectError::NotANumber { index: 77, len: 100 }));
-        assert_eq!(choose(&[0.0, inf], &shaping), Err(SelectError::PositiveInfinity { index: 1, len: 2 }));
-        assert_eq!(choose(&[-inf; 5], &shaping), Err(SelectError::AllMasked { len: 5 }));
+        assert_eq!(choose(&[], &shaping), Err(SelectError::Empty { position: 9 }));
+        assert_eq!(
+            choose(&[nan; 3], &shaping),
+            Err(SelectError::NotANumber { token: TokenId(0), len: 3, position: 9 })
+        );
+        assert_eq!(choose(&long, &shaping), Err(SelectError::NotANumber { token: TokenId(77), len: 100, position: 9 }));
+        assert_eq!(
+            choose(&[0.0, inf], &shaping),
+            Err(SelectError::PositiveInfinity { token: TokenId(1), len: 2, position: 9 })
+        );
+        assert_eq!(choose(&[-inf; 5], &shaping), Err(SelectError::AllMasked { len: 5, position: 9 }));
         assert_eq!(choose(&[-inf, -inf, -9.0, -inf], &shaping), Ok(TokenId(2)));
     }
 }
@@ -165,38 +174,38 @@ fn d40_a_broken_row_is_an_error_and_never_a_token() {
 #[test]
 fn d40_penalties_hold_at_temperature_0_and_ties_go_to_the_lowest_id() {
     let mut scratch = Scratch::new();
-    let tied = select(&[1.0, 3.0, 3.0], &Shaping::greedy(), &History::new(), 0, &mut scratch);
-    assert_eq!(tied, Ok(TokenId(1)));
+    let tied = select(&[1.0, 3.0, 3.0], &Shaping::greedy(), Step::new(&History::new(), 0), &mut scratch);
+    assert_eq!(tied.map(|chosen| chosen.token), Ok(TokenId(1)));
     let options = ShapingOptions { temperature: 0.0, repetition_penalty: 1.5, ..ShapingOptions::default() };
     let shaping = Shaping::new(options).unwrap();
-    let penalised = select(&[1.0, 3.0, 3.0], &shaping, &generated(&[1]), 0, &mut scratch);
-    assert_eq!(penalised, Ok(TokenId(2)));
+    let penalised = select(&[1.0, 3.0, 3.0], &shaping, Step::new(&generated(&[1]), 0), &mut scratch);
+    assert_eq!(penalised.map(|chosen| chosen.token), Ok(TokenId(2)));
     // A finite logit stays finite whatever the penalty.
     let options = ShapingOptions { repetition_penalty: 1e-30, ..options };
-    let huge = select(&[3e38, 1.0], &Shaping::new(options).unwrap(), &generated(&[0]), 0, &mut scratch);
-    assert_eq!(huge, Ok(TokenId(0)));
+    let huge = select(&[3e38, 1.0], &Shaping::new(options).unwrap(), Step::new(&generated(&[0]), 0), &mut scratch);
+    assert_eq!(huge.map(|chosen| chosen.token), Ok(TokenId(0)));
 }
 
 #[test]
 fn d41_logprobs_are_of_the_raw_logits() {
     let row = [2.0, 1.0, 0.0];
     let expected = [-0.407606, -1.407606, -2.407606];
-    assert_close(&log_softmax(&row, &ids(&[0, 1, 2])).unwrap(), &expected);
-    let report = logprobs(&row, TokenId(2), 2).unwrap();
+    assert_close(&log_softmax(&row, &ids(&[0, 1, 2]), 0).unwrap(), &expected);
+    let report = logprobs(&row, TokenId(2), 2, 0).unwrap();
     assert_eq!(report.chosen.token, TokenId(2));
     assert_close(&[report.chosen.logprob], &expected[2..]);
     let top: Vec<_> = report.top.iter().map(|entry| entry.token.0).collect();
     assert_eq!(top, [0, 1]);
-    assert_eq!(logprobs(&row, TokenId(0), 0).unwrap().top, []);
+    assert_eq!(logprobs(&row, TokenId(0), 0, 0).unwrap().top, []);
 }
 
 #[test]
 fn d41_logprobs_are_finite_and_never_positive() {
     let row = [f32::NEG_INFINITY, 80.0, -3e38];
-    assert_eq!(log_softmax(&row, &ids(&[0, 1, 2])).unwrap(), [-9999.0, 0.0, -9999.0]);
+    assert_eq!(log_softmax(&row, &ids(&[0, 1, 2]), 0).unwrap(), [-9999.0, 0.0, -9999.0]);
     // Masked tokens are not among the best, however many are asked for.
-    assert_eq!(logprobs(&row, TokenId(0), 20).unwrap().top.len(), 2);
-    let missing = logprobs(&row, TokenId(3), 1).unwrap_err();
+    assert_eq!(logprobs(&row, TokenId(0), 20, 0).unwrap().top.len(), 2);
+    let missing = logprobs(&row, TokenId(3), 1, 0).unwrap_err();
     assert_eq!(missing, SelectError::NoSuchToken { id: TokenId(3), len: 3 });
 }
 
@@ -204,7 +213,7 @@ fn draws(seed: u64, positions: std::ops::Range<u64>) -> Vec<u32> {
     let shaping = Shaping::new(ShapingOptions { seed, ..Default::default() }).unwrap();
     let mut scratch = Scratch::new();
     let row = [0.0; 64];
-    positions.map(|p| select(&row, &shaping, &History::new(), p, &mut scratch).unwrap().0).collect()
+    positions.map(|p| select(&row, &shaping, Step::new(&History::new(), p), &mut scratch).unwrap().token.0).collect()
 }
 
 #[test]

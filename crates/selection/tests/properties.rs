@@ -2,7 +2,7 @@
 
 use foundation::TokenId;
 use proptest::prelude::*;
-use turbospark_selection::{History, Scratch, Shaping, ShapingOptions, distribution, select, uniform};
+use turbospark_selection::{History, Scratch, Shaping, ShapingOptions, Step, select, shaped_distribution, uniform};
 
 /// The chain as its definition reads: a full sort, the platform's `exp`, no tricks.
 fn reference(row: &[f32], options: &ShapingOptions) -> Vec<(u32, f64)> {
@@ -61,14 +61,14 @@ fn options() -> impl Strategy<Value = ShapingOptions> {
 
 fn choose(row: &[f32], options: ShapingOptions, position: u64) -> TokenId {
     let shaping = Shaping::new(options).unwrap();
-    select(row, &shaping, &History::new(), position, &mut Scratch::new()).unwrap()
+    select(row, &shaping, Step::new(&History::new(), position), &mut Scratch::new()).unwrap().token
 }
 
 proptest! {
     #[test]
     fn the_distribution_is_that_of_the_definition(row in row(), options in options()) {
         let shaping = Shaping::new(options).unwrap();
-        let found = distribution(&row, &shaping, &History::new(), &mut Scratch::new()).unwrap();
+        let found = shaped_distribution(&row, &shaping, Step::new(&History::new(), 0), &mut Scratch::new()).unwrap();
         let expected = reference(&row, &options);
         // A token on the very edge of top-p or min-p may fall either way by rounding.
         prop_assert!(found.len().abs_diff(expected.len()) <= 1);
@@ -80,7 +80,7 @@ proptest! {
         }
         let total: f64 = found.iter().map(|c| c.probability).sum();
         prop_assert!((total - 1.0).abs() < 1e-12);
-        let token = select(&row, &shaping, &History::new(), 5, &mut Scratch::new()).unwrap();
+        let token = select(&row, &shaping, Step::new(&History::new(), 5), &mut Scratch::new()).unwrap().token;
         prop_assert!(found.iter().any(|candidate| candidate.token == token));
     }
 
@@ -102,7 +102,7 @@ proptest! {
         let shaping = Shaping::new(options).unwrap();
         let mut scratch = Scratch::new();
         for row in &rows {
-            let reused = select(row, &shaping, &History::new(), 9, &mut scratch).unwrap();
+            let reused = select(row, &shaping, Step::new(&History::new(), 9), &mut scratch).unwrap().token;
             prop_assert_eq!(reused, choose(row, options, 9));
         }
     }
@@ -120,7 +120,7 @@ proptest! {
         expected.sort_by_key(|id| (row[*id as usize] < 0.0, *id));
         expected.truncate(k);
         let shaping = Shaping::new(ShapingOptions { top_k: k, ..Default::default() }).unwrap();
-        let found = distribution(&row, &shaping, &History::new(), &mut Scratch::new()).unwrap();
+        let found = shaped_distribution(&row, &shaping, Step::new(&History::new(), 0), &mut Scratch::new()).unwrap();
         let found: Vec<u32> = found.iter().map(|candidate| candidate.token.0).collect();
         prop_assert_eq!(found, expected);
     }
@@ -141,7 +141,7 @@ fn draws_follow_the_exact_distribution() {
         let mut counts = vec![0f64; row.len()];
         const DRAWS: u64 = 100_000;
         for position in 0..DRAWS {
-            let token = select(&row, &shaping, &History::new(), position, &mut scratch).unwrap();
+            let token = select(&row, &shaping, Step::new(&History::new(), position), &mut scratch).unwrap().token;
             counts[token.index()] += 1.0;
         }
         let expected = reference(&row, &options);

@@ -2,7 +2,7 @@
 
 use foundation::TokenId;
 use runtime::{DeviceKind, KvChoice, RuntimeError};
-use selection::{Shaping, ShapingOptions};
+use selection::{Shaping, ShapingError, ShapingOptions};
 use std::str::FromStr;
 use weights::DType;
 use weights::gturbo::Verify;
@@ -101,7 +101,11 @@ pub(crate) fn shaping(
 ) -> impl Fn(&str) -> Result<f32, String> + Clone + Send + Sync + 'static {
     move |text| {
         let value: f32 = text.parse().map_err(|_| "expected a number".to_owned())?;
-        Shaping::new(with(value)).map(|_| value).map_err(|e| format!("it must be {}", e.allowed))
+        match Shaping::new(with(value)) {
+            Ok(_) => Ok(value),
+            Err(ShapingError::OutOfRange { allowed, .. }) => Err(format!("it must be {allowed}")),
+            Err(other) => Err(other.to_string()),
+        }
     }
 }
 

@@ -8,7 +8,6 @@ use crate::generate::{Show, generate};
 use crate::{output, report};
 use foundation::TokenId;
 use runtime::{ContextShift, Engine, GenerationConfig, RuntimeError, StopReason};
-use selection::{Shaping, ShapingOptions};
 use std::ops::ControlFlow;
 use std::path::Path;
 
@@ -83,7 +82,7 @@ impl Session {
                 if !self.conversation.waits_for_answer() {
                     return Err(Failure::message("there is no message to answer again"));
                 }
-                self.next_seed()?;
+                self.next_seed();
                 self.answer()?;
             }
             Command::Clear => {
@@ -139,10 +138,9 @@ impl Session {
     }
 
     /// The same seed would give the same answer again.
-    fn next_seed(&mut self) -> Result<(), Failure> {
-        let options = *self.config.shaping.options();
-        self.config.shaping = Shaping::new(ShapingOptions { seed: options.seed.wrapping_add(1), ..options })?;
-        Ok(())
+    fn next_seed(&mut self) {
+        let next = self.config.shaping.options().seed.wrapping_add(1);
+        self.config.shaping = self.config.shaping.clone().with_seed(next);
     }
 }
 

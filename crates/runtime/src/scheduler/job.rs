@@ -2,7 +2,7 @@
 
 use super::request::{Event, Outlet, RequestId};
 use crate::RuntimeError;
-use crate::answer::{Answer, Choice};
+use crate::answer::{Answer, Choice, Finished};
 use crate::prefix_cache::Begun;
 use crate::raw_completion::{Progress, RawDecodeResult, StopReason};
 use foundation::{LogitValue, TokenId};
@@ -90,13 +90,14 @@ impl Job {
     /// Tells the end, with `fed` tokens in the cache.
     pub(super) fn finish(self, reason: StopReason, fed: usize) {
         let Self { mut tokens, prompt, answer, mut outlet, started, prefilled, reused, .. } = self;
-        let (text, ids, new_tokens) = answer.finish(&mut |progress| outlet.progress(progress));
+        let Finished { text, ids, new_tokens, logprobs } = answer.finish(&mut |progress| outlet.progress(progress));
         tokens.truncate(fed);
         outlet.last(Event::Finished(Box::new(RawDecodeResult {
             text,
             ids,
             prompt_tokens: prompt,
             new_tokens,
+            logprobs,
             reused_prefix_tokens: reused.unwrap_or(0),
             prefill: prefilled.map_or_else(|| started.elapsed(), |at| at - started),
             decode: prefilled.map_or(Duration::ZERO, |at| at.elapsed()),

@@ -15,7 +15,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 enum Command {
-    Submit(RequestId, Request, Outlet),
+    Submit(RequestId, Box<Request>, Outlet),
     Cancel(RequestId),
     Shutdown,
 }
@@ -71,7 +71,7 @@ impl Service {
         };
         let id = self.ids.next();
         // A thread that is gone drops the sender, which ends the stream.
-        let _ = self.commands.send(Command::Submit(id, request, Outlet::new(Box::new(sink))));
+        let _ = self.commands.send(Command::Submit(id, Box::new(request), Outlet::new(Box::new(sink))));
         Stream { id, events, unread, commands: self.commands.clone() }
     }
 
@@ -163,7 +163,7 @@ fn serve<E: Exec>(
             if scheduler.is_idle() { inbox.recv().map_err(|_| TryRecvError::Disconnected) } else { inbox.try_recv() };
         loop {
             match next {
-                Ok(Command::Submit(id, request, outlet)) => scheduler.take(id, request, outlet),
+                Ok(Command::Submit(id, request, outlet)) => scheduler.take(id, *request, outlet),
                 Ok(Command::Cancel(id)) => scheduler.cancel(id),
                 Ok(Command::Shutdown) | Err(TryRecvError::Disconnected) => {
                     scheduler.cancel_all();
