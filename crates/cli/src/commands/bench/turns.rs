@@ -18,18 +18,19 @@ pub(super) struct Conversation {
 }
 
 impl Conversation {
-    /// A fifth of the tokens stand before the first question, as instructions and tool descriptions do; of the rest every
-    /// turn has the same share, two fifths of it the question and what tools returned, the others the answer. The last
-    /// prompt ends the conversation.
+    /// At least a fifth of the tokens stand before the first question, as instructions and tool descriptions do; every turn
+    /// has the same share, two fifths of it the question and what tools returned, the others the answer. The last prompt
+    /// has all the tokens.
     pub(super) fn new(tokens: usize, turns: usize) -> Result<Self, Failure> {
-        let (first, share) = (tokens / 5, (tokens - tokens / 5) / turns);
+        let share = (tokens - tokens / 5) / turns;
         let question = share * 2 / 5;
         if question == 0 || question == share {
             return Err(Failure::message(format!(
                 "{turns} turns in {tokens} tokens leave too few for each; ask for a --depth of at least {}",
-                turns * 5
+                turns * 4
             )));
         }
+        let first = tokens - (turns - 1) * share - question;
         let turn = |at: usize| {
             let from = if at == 0 { 0 } else { first + at * share };
             let answer = first + at * share + question;
@@ -140,7 +141,8 @@ mod tests {
             assert!(!prompt.is_empty() && !answer.is_empty());
             end = answer.end;
         }
-        assert!((4096 - 200..=4096).contains(&talk.last_prompt()));
-        assert!(Conversation::new(40, 10).is_err());
+        assert_eq!(talk.last_prompt(), 4096);
+        assert!(Conversation::new(40, 10).is_ok());
+        assert!(Conversation::new(36, 10).is_err());
     }
 }
