@@ -13,8 +13,9 @@ import argparse, json, os, shutil, statistics, subprocess, sys, threading, time
 
 def conversation(tokens, turns):
     """The cuts of `bench --turns`: (prompt end, answer end) of each turn."""
-    first, share = tokens // 5, (tokens - tokens // 5) // turns
+    share = (tokens - tokens // 5) // turns
     question = share * 2 // 5
+    first = tokens - (turns - 1) * share - question
     return [(first + t * share + question, first + (t + 1) * share) for t in range(turns)]
 
 
