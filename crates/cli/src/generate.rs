@@ -4,7 +4,7 @@ use crate::failure::Failure;
 use crate::{interrupt, output, progress};
 use foundation::TokenId;
 use indicatif::ProgressBar;
-use runtime::{Engine, GenerationConfig, RawDecodeResult, TurnEvent, TurnOptions};
+use runtime::{Engine, ExpertStats, GenerationConfig, RawDecodeResult, TurnEvent, TurnOptions};
 use std::cell::Cell;
 
 /// How an answer is shown.
@@ -16,6 +16,8 @@ pub(crate) struct Show {
     pub(crate) reasoning: Reasoning,
     /// No progress.
     pub(crate) quiet: bool,
+    /// Say how streamed experts served.
+    pub(crate) stats: bool,
 }
 
 /// What becomes of reasoning.
@@ -42,6 +44,8 @@ pub(crate) struct Answer {
     pub(crate) content: String,
     /// What the model thought.
     pub(crate) reasoning: String,
+    /// How streamed experts served it.
+    pub(crate) experts: Option<ExpertStats>,
 }
 
 /// Generates after `prompt`.
@@ -70,16 +74,18 @@ pub(crate) fn generate(
     let listening = interrupt::listen();
     let closed = Cell::new(false);
     let cancel = || closed.get() || listening.asked();
+    let before = engine.expert_stats();
     let end = engine.turn(prompt, (config, &options), &cancel, &mut |event| {
         screen.take(event);
         closed.set(screen.writer.failure.is_some());
     });
     let writer = screen.finish();
+    let experts = engine.expert_stats().zip(before).map(|(now, before)| now.since(&before));
     if let Some(failure) = writer.failure {
         return Err(failure);
     }
     let [content, reasoning] = writer.said;
-    Ok(Answer { result: end?.record, interrupted: listening.asked(), shown: writer.shown, content, reasoning })
+    Ok(Answer { result: end?.record, interrupted: listening.asked(), shown: writer.shown, content, reasoning, experts })
 }
 
 struct Screen {

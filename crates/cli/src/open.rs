@@ -22,6 +22,7 @@ impl PlaceFlags {
             context: self.ctx,
             kv: self.kv.clone(),
             memory: self.memory,
+            experts: self.experts,
             quantize: self.quantize,
             verify: self.verify,
             steer: self.steering.steer.iter().map(steer).collect(),

@@ -1,7 +1,8 @@
 //! Statistics and decisions, for people on standard error and for machines as JSON.
 
+use crate::generate::Answer;
 use crate::output;
-use runtime::{GenerationConfig, KvChoice, OpenOptions, OpenReport, RawDecodeResult, mebibytes};
+use runtime::{ExpertStats, GenerationConfig, KvChoice, OpenOptions, OpenReport, RawDecodeResult, mebibytes};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -33,6 +34,7 @@ pub(crate) fn opened(report: &OpenReport, options: &OpenOptions) {
             mebibytes(budget.slots)
         ));
     }
+    report.experts.iter().for_each(|experts| output::aside(&experts.to_string()));
     if let Some(to) = options.quantize {
         output::aside(&format!("matrices stored as plain floats were rounded to {to}"));
     }
@@ -92,8 +94,37 @@ pub(crate) fn statistics(result: &RawDecodeResult) {
     ));
 }
 
+/// How streamed experts served a generation.
+pub(crate) fn experts(stats: Option<&ExpertStats>) {
+    output::aside(&match stats {
+        Some(stats) => format!("[experts {}]", expert_stats(stats)),
+        None => "[no experts are streamed]".to_owned(),
+    });
+}
+
+/// How streamed experts served, in words.
+pub(crate) fn expert_stats(stats: &ExpertStats) -> String {
+    format!(
+        "{:.1} % of {} in memory, {} read a token, {:.3} s waited for reads, {} at most in memory",
+        100.0 * stats.hits as f64 / stats.requests.max(1) as f64,
+        stats.requests,
+        mebibytes(stats.bytes_read / stats.rows.max(1)),
+        stats.exposed.as_secs_f64(),
+        mebibytes(stats.peak_bytes)
+    )
+}
+
+/// The same for machines.
+pub(crate) fn expert_json(stats: &ExpertStats) -> Value {
+    json!({
+        "rows": stats.rows, "requests": stats.requests, "hits": stats.hits, "bytes_read": stats.bytes_read,
+        "exposed_s": stats.exposed.as_secs_f64(), "peak_bytes": stats.peak_bytes,
+    })
+}
+
 /// The record of a generation for machines; `load` is the time to open the model.
-pub(crate) fn json(model: &str, load: Duration, config: &GenerationConfig, result: &RawDecodeResult) -> Value {
+pub(crate) fn json(model: &str, load: Duration, config: &GenerationConfig, answer: &Answer) -> Value {
+    let result = &answer.result;
     json!({
         "model": model,
         "text": result.text,
@@ -114,6 +145,7 @@ pub(crate) fn json(model: &str, load: Duration, config: &GenerationConfig, resul
         },
         "peak_memory_pressure": result.peak_memory_pressure.map(runtime::MemoryPressure::name),
         "seed": config.shaping.options().seed,
+        "experts": answer.experts.as_ref().map(expert_json),
     })
 }
 

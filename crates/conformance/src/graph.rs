@@ -2,7 +2,8 @@
 
 use model::{Rope, Source};
 use plan::{
-    KvSpec, Part, Program, RopeId, Rows, Slot, SlotSpec, StateId, StateSpec, Step, WeightId, WeightRole, WeightUse,
+    KvSpec, Part, Program, Residency, RopeId, Rows, Slot, SlotSpec, StateId, StateSpec, Step, WeightId, WeightRole,
+    WeightUse,
 };
 use testkit::Random;
 use weights::{DType, Tensor, Weights};
@@ -145,7 +146,13 @@ impl Graph {
         let id = WeightId(self.program.weights.len() as u32);
         let name = format!("weight {}", id.0);
         self.weights.insert(tensor.renamed(name.as_str()));
-        self.program.weights.push(WeightUse { source: Source::tensor(name), shape, role, to: None });
+        self.program.weights.push(WeightUse {
+            source: Source::tensor(name),
+            shape,
+            role,
+            to: None,
+            residency: Residency::Ram,
+        });
         id
     }
 }

@@ -130,7 +130,7 @@ fn a_cache_type_that_does_not_fit_is_refused_by_name() {
     let expected = "layer 0 has values of 10 channels a head, which tq3 cannot store: it needs a multiple of 8; use one of f32, \
                     f16, q8, q4";
     assert_eq!(error.to_string(), expected);
-    let narrow = plan::Caps { device: "a test", fusions: &[], kv: &[KvType::F16] };
+    let narrow = plan::Caps { device: "a test", fusions: &[], kv: &[KvType::F16], places_experts: false };
     let error = limits.check(&narrow, &[program]).expect_err("only f16");
     assert_eq!(error.to_string(), "a test cannot keep keys and values as q4; use one of f16");
 }

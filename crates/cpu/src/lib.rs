@@ -15,4 +15,4 @@ mod runs;
 
 pub use device::CpuDevice;
 pub(crate) use device::DEVICE_NAME;
-pub use exec::CpuExec;
+pub use exec::{ColumnSquares, CpuExec};

@@ -1,7 +1,7 @@
 //! Weights as the device keeps them: matrices in their stored blocks over the mapped file, vectors as f32.
 
 use crate::kernels::matmul::Matrix;
-use plan::{PlanError, WeightRole, WeightUse, bank, rounded, stored, values};
+use plan::{ExpertMatrix, PlanError, Residency, WeightRole, WeightUse, bank, rounded, stored, values};
 use std::mem::size_of;
 use weights::{DType, Tensor, Weights};
 
@@ -12,6 +12,8 @@ pub(crate) enum Stored {
     Matrix(Tensor),
     /// One matrix an expert.
     Experts(Vec<Tensor>),
+    /// Matrices that [`streaming::Streams`] has.
+    Streamed,
 }
 
 impl Stored {
@@ -21,6 +23,21 @@ impl Stored {
             WeightRole::Matrix | WeightRole::Table => {
                 Ok(Self::Matrix(readable(rounded(stored(&used.source, weights)?, used.to)?)?))
             }
+            WeightRole::Experts(count) if matches!(used.residency, Residency::Streamed { .. }) => {
+                for expert in 0..count {
+                    has_kernel(&used.source.to_string(), ExpertMatrix::new(used, weights, expert)?.dtype()?)?;
+                }
+                Ok(Self::Streamed)
+            }
+            WeightRole::Experts(count) if used.residency == Residency::Mapped => {
+                let mapped = |expert| {
+                    let reason = "they are stored in another order or type than they are used in";
+                    let tensor = ExpertMatrix::new(used, weights, expert)?.as_stored();
+                    tensor.ok_or_else(|| PlanError::ExpertsNotMapped { name: used.source.to_string(), reason })
+                };
+                let experts = (0..count).map(|expert| readable(mapped(expert)?));
+                Ok(Self::Experts(experts.collect::<Result<_, _>>()?))
+            }
             WeightRole::Experts(count) => {
                 let experts = bank(&used.source, weights, count)?.into_iter().map(|e| readable(rounded(e, used.to)?));
                 Ok(Self::Experts(experts.collect::<Result<_, _>>()?))
@@ -28,8 +45,11 @@ impl Stored {
         }
     }
 
-    /// Bytes the weight will take.
+    /// Bytes the weight will take by itself: none where experts stay in files.
     pub(crate) fn bytes(used: &WeightUse, weights: &Weights) -> Result<u64, PlanError> {
+        if used.residency != Residency::Ram {
+            return Ok(0);
+        }
         let values = used.shape[0] * used.shape[1];
         if used.role == WeightRole::Vector {
             return Ok((values * size_of::<f32>()) as u64);
@@ -71,13 +91,18 @@ pub(crate) fn matrix_of(tensor: &Tensor) -> Matrix<'_> {
 
 /// Fails for types without a kernel.
 fn readable(tensor: Tensor) -> Result<Tensor, PlanError> {
-    if DType::MATRICES.contains(&tensor.dtype()) {
-        return Ok(tensor);
+    has_kernel(tensor.name(), tensor.dtype())?;
+    Ok(tensor)
+}
+
+fn has_kernel(name: &str, dtype: DType) -> Result<(), PlanError> {
+    if DType::MATRICES.contains(&dtype) {
+        return Ok(());
     }
     let known: Vec<_> = DType::MATRICES.iter().map(|t| t.name()).collect();
     Err(PlanError::UnsupportedType {
-        name: tensor.name().to_owned(),
-        dtype: tensor.dtype().name().to_owned(),
+        name: name.to_owned(),
+        dtype: dtype.name().to_owned(),
         device: crate::DEVICE_NAME.to_owned(),
         known: known.join(", "),
     })
@@ -104,6 +129,7 @@ mod tests {
                     Stored::Vector(values) => 4 * values.len(),
                     Stored::Matrix(tensor) => tensor.bytes().len(),
                     Stored::Experts(tensors) => tensors.iter().map(|t| t.bytes().len()).sum(),
+                    Stored::Streamed => unreachable!("nothing was to be streamed"),
                 };
                 assert_eq!(announced, taken as u64, "{}/{}: {}", golden.model, golden.file, used.source);
             }

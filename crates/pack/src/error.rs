@@ -1,6 +1,6 @@
 //! The one error type of this crate.
 
-use plan::PlanError;
+use plan::{ExecError, PlanError};
 use runtime::RuntimeError;
 use std::path::{Path, PathBuf};
 use weights::WeightsError;
@@ -17,6 +17,9 @@ pub enum PackError {
     /// The model cannot be lowered.
     #[error(transparent)]
     Plan(Box<PlanError>),
+    /// The model could not be run.
+    #[error(transparent)]
+    Run(Box<ExecError>),
     /// A file operation failed.
     #[error("cannot {action} {}: {source}; check that the folder is writable and the disk has room", .path.display())]
     Io {

@@ -3,10 +3,11 @@
 //! Responsible for: which tensor is rounded to what, where it lies, writing it so that an interruption costs no more than a
 //! chunk and nothing unfinished is ever taken for a model, and repairing damaged chunks from the model that was packed.
 //!
-//! Deliberately unknown here: families, devices, and how a packed model is read. One tensor's rows are in memory at a time.
+//! Deliberately unknown here: families, and how a packed model is read. A device is used only to collect the importance of columns. One tensor's rows are in memory at a time.
 #![forbid(unsafe_code)]
 
 mod choose;
+mod collect;
 mod content;
 mod error;
 mod export;

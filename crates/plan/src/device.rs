@@ -2,6 +2,7 @@
 
 use crate::blocks::{BlockId, StateSlot, Table};
 use crate::budget::Budget;
+use crate::experts::{ExpertStats, Residency};
 use crate::fuse::Fusion;
 use crate::kv::{KvPlan, KvType, KvTypes};
 use crate::program::{KV_BLOCK, Program, ProgramId, Tap};
@@ -18,6 +19,8 @@ pub struct Caps {
     pub fusions: &'static [Fusion],
     /// Types keys and values can be kept in.
     pub kv: &'static [KvType],
+    /// Whether it can use experts where they are mapped, and read them when they are needed.
+    pub places_experts: bool,
 }
 
 /// What a compiled program must be able to do at once.
@@ -73,8 +76,12 @@ impl Limits {
         self.sequences.saturating_mul(spread(window + self.rows) + KEPT * spread(window))
     }
 
-    /// Fails if a device cannot keep the programs' keys and values as these limits ask for.
+    /// Fails if a device cannot keep the programs' keys and values as these limits ask for, or their experts as they do.
     pub fn check(&self, caps: &Caps, programs: &[Program]) -> Result<(), PlanError> {
+        let elsewhere = programs.iter().flat_map(|p| &p.weights).any(|w| w.residency != Residency::Ram);
+        if elsewhere && !caps.places_experts {
+            return Err(PlanError::ExpertsElsewhere { device: caps.device });
+        }
         let known = |fits: &dyn Fn(&KvType) -> bool| {
             caps.kv.iter().filter(|t| fits(t)).map(|t| t.name()).collect::<Vec<_>>().join(", ")
         };
@@ -217,6 +224,11 @@ pub trait Exec {
 
     /// Runs a batch; on an error the states that sequences can see are unchanged.
     fn run(&mut self, program: ProgramId, batch: &Batch<'_>, outputs: &mut Outputs<'_>) -> Result<(), ExecError>;
+
+    /// How streamed experts have served; `None` if there are none.
+    fn expert_stats(&self) -> Option<ExpertStats> {
+        None
+    }
 
     /// Copies and clears states, in order.
     fn copy_states(&mut self, copies: &[StateCopy]) -> Result<(), ExecError>;

@@ -99,6 +99,30 @@ pub enum PlanError {
         /// The layer.
         layer: usize,
     },
+    /// Experts that cannot be kept as asked, because each is not a piece of the files by itself.
+    #[error(
+        "the experts of `{name}` do not lie apart from each other, so they cannot be read one by one; keep them in memory with --experts ram"
+    )]
+    ExpertsTogether {
+        /// The expression.
+        name: String,
+    },
+    /// Experts that are not in the file as they are used.
+    #[error(
+        "the experts of `{name}` cannot be used where they are mapped: {reason}; use --experts streamed or --experts ram"
+    )]
+    ExpertsNotMapped {
+        /// The expression.
+        name: String,
+        /// Why not.
+        reason: &'static str,
+    },
+    /// A device that keeps all experts in memory.
+    #[error("{device} keeps all experts in memory; leave --experts out or give --experts ram")]
+    ExpertsElsewhere {
+        /// The device.
+        device: &'static str,
+    },
     /// A weight's values could not be read.
     #[error(transparent)]
     Weights(#[from] WeightsError),
@@ -171,6 +195,9 @@ pub enum ExecError {
         /// Tokens named.
         tokens: usize,
     },
+    /// Weights that the run needed could not be read.
+    #[error("{0}; this run failed and nothing else")]
+    Weights(#[from] WeightsError),
     /// A fault a test asked for.
     #[error("injected fault at run {run}: {what}")]
     Injected {

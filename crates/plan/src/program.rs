@@ -1,6 +1,7 @@
 //! A program: the steps of one forward pass and everything they refer to.
 
 use crate::PlanError;
+use crate::experts::Residency;
 use crate::kv::{KvPlan, KvType, KvTypes};
 use crate::step::{Place, Slot, StateId, Step, WeightId};
 use model::{Rope, Source};
@@ -58,6 +59,8 @@ pub struct WeightUse {
     pub role: WeightRole,
     /// The type its values are rounded to when it is loaded, if they are.
     pub to: Option<DType>,
+    /// Where experts are kept.
+    pub residency: Residency,
 }
 
 /// What a program remembers of a sequence between runs.

@@ -1,5 +1,6 @@
 //! Steering: directions that change the residual stream where a layer ends.
 
+use crate::experts::Residency;
 use crate::program::{Program, WeightRole, WeightUse};
 use crate::step::{Place, Point, Slot, Step, WeightId};
 use model::Source;
@@ -87,7 +88,13 @@ pub(crate) fn steer(program: &mut Program, steering: &[Steer], place: Place, x: 
     let here = |s: &&Steer| place == Place { layer: s.layer, point: Point::Residual } && s.edit.strength != 0.0;
     for Steer { direction, width, edit, .. } in steering.iter().filter(here) {
         debug_assert!(program.slot(x).width.is_multiple_of(*width));
-        let used = WeightUse { source: direction.clone(), shape: [1, *width], role: WeightRole::Vector, to: None };
+        let used = WeightUse {
+            source: direction.clone(),
+            shape: [1, *width],
+            role: WeightRole::Vector,
+            to: None,
+            residency: Residency::Ram,
+        };
         let at = program.weights.iter().position(|w| *w == used).unwrap_or_else(|| {
             program.weights.push(used);
             program.weights.len() - 1

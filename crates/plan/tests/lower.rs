@@ -6,8 +6,12 @@ use turbospark_plan::{
     Caps, Fusion, KvType, Passes, PlanError, Point, Program, Step, WeightRole, lower, lower_for, lower_with,
 };
 
-const CAPS: Caps =
-    Caps { device: "a test", fusions: &[Fusion::Linears, Fusion::LinearAdd, Fusion::GateUpAct], kv: &[KvType::F32] };
+const CAPS: Caps = Caps {
+    device: "a test",
+    fusions: &[Fusion::Linears, Fusion::LinearAdd, Fusion::GateUpAct],
+    kv: &[KvType::F32],
+    places_experts: false,
+};
 
 fn tiny(architecture: Architecture) -> testkit::Model {
     synthetic(1, &Options::tiny().of(architecture)).model()

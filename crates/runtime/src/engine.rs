@@ -11,7 +11,7 @@ use crate::producer::LogitProducer;
 use crate::raw_completion::{Generation, Progress, RawDecodeResult, run_raw_completion_chunked};
 use crate::turn_stream::{TurnEnd, TurnEvent, TurnOptions, TurnSplitter};
 use foundation::TokenId;
-use plan::Saved;
+use plan::{ExpertStats, Saved};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -117,6 +117,11 @@ impl Engine {
     /// Gives up what is kept of earlier prompts, but for the present one's.
     pub fn forget_prefixes(&mut self) {
         self.producer.forget_prefixes();
+    }
+
+    /// How streamed experts have served so far; `None` if none are streamed.
+    pub fn expert_stats(&self) -> Option<ExpertStats> {
+        self.producer.expert_stats()
     }
 
     /// The conversation as tokens, ending where the assistant begins.

@@ -164,6 +164,9 @@ pub enum RuntimeError {
         /// The sum, term by term.
         arithmetic: String,
     },
+    /// Experts were to be kept somewhere, and there are none.
+    #[error("this model has no experts to keep anywhere; leave --experts out")]
+    NoExperts,
     /// Keys and values do not fit into the bytes given for them.
     #[error(
         "keys and values of {context} positions take {least} bytes even in the smallest types, and --kv auto:{bytes} allows fewer; \

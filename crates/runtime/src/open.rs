@@ -2,6 +2,7 @@
 
 use crate::capture::{CaptureKind, Recorder};
 use crate::checkpoint::ModelFiles;
+use crate::experts::{self, ExpertChoice, ExpertReport};
 use crate::kv::{self, KvChoice, KvReport};
 use crate::machine::Machine;
 use crate::prefix_cache::{PrefixCache, PrefixOptions, context_key, fingerprint};
@@ -59,6 +60,8 @@ pub struct OpenOptions {
     pub kv: KvChoice,
     /// Bytes that may be used; `None`: what the machine has free.
     pub memory: Option<u64>,
+    /// Where experts are kept.
+    pub experts: ExpertChoice,
     /// A type that matrices stored as plain floats are rounded to while they are loaded.
     pub quantize: Option<DType>,
     /// What is checked of a packed model before it is used.
@@ -88,6 +91,7 @@ impl Default for OpenOptions {
             context: None,
             kv: KvTypes::both(KvType::F16).into(),
             memory: None,
+            experts: ExpertChoice::Auto,
             quantize: None,
             verify: Verify::default(),
             steer: Vec::new(),
@@ -117,6 +121,8 @@ pub struct OpenReport {
     pub available: Option<u64>,
     /// The cache's types; `None` for a scripted model.
     pub kv: Option<KvReport>,
+    /// Where experts are kept; `None` if there are none.
+    pub experts: Option<ExpertReport>,
     /// Positions of the context.
     pub context: usize,
     /// Positions the model was trained for.
@@ -146,6 +152,9 @@ pub(crate) fn check_scripted(options: &OpenOptions) -> Result<(), RuntimeError> 
         let reason = "a scripted model has no weights".to_owned();
         return Err(PlanError::CannotQuantise { to: to.name(), reason }.into());
     }
+    if options.experts != ExpertChoice::Auto {
+        return Err(RuntimeError::NoExperts);
+    }
     if let Some(SteerFile { file, .. }) = options.steer.first() {
         let reason = "a scripted model has no residual stream".to_owned();
         return Err(RuntimeError::Steering { file: file.clone(), reason });
@@ -165,6 +174,7 @@ pub(crate) fn scripted_report(context: usize) -> OpenReport {
     OpenReport {
         budget: None,
         kv: None,
+        experts: None,
         available: None,
         context,
         trained_context: context,
@@ -248,6 +258,9 @@ impl ModelFiles {
         let caps = if options.device == DeviceKind::Cpu { device.caps() } else { ReferenceDevice.caps() };
         let (mut program, weights) = self.lower(&caps, options)?;
         program.keep_kv(kv)?;
+        if options.experts != ExpertChoice::Auto {
+            self.place(&mut program, &weights, &caps, options)?;
+        }
         let programs = [program];
         let budget = |limits: &Limits| match options.device {
             DeviceKind::Cpu => device.memory(&programs, &weights, limits),
@@ -255,6 +268,40 @@ impl ModelFiles {
         };
         let block = block_bytes(&budget(&limits(options, kv, KV_BLOCK))?);
         Ok(budget(&options.sessions.bound(limits(options, kv, context), context, block))?)
+    }
+}
+
+impl ModelFiles {
+    /// Where opening the model would keep its experts; `None` if there are none. Loads nothing.
+    pub fn experts(&self, options: &OpenOptions) -> Result<Option<ExpertReport>, RuntimeError> {
+        let device = CpuDevice::new(options.threads);
+        let caps = if options.device == DeviceKind::Cpu { device.caps() } else { ReferenceDevice.caps() };
+        let (mut program, weights) = self.lower(&caps, options)?;
+        if let KvChoice::Plan(kv) = &options.kv {
+            program.keep_kv(kv)?;
+        }
+        self.place(&mut program, &weights, &caps, options)
+    }
+
+    fn place(
+        &self,
+        program: &mut Program,
+        weights: &Weights,
+        caps: &Caps,
+        options: &OpenOptions,
+    ) -> Result<Option<ExpertReport>, RuntimeError> {
+        let plain = KvPlan::from(KvTypes::both(KvType::F16));
+        let kv = if let KvChoice::Plan(kv) = &options.kv { kv } else { &plain };
+        let budget = |program: &Program, context| {
+            let (programs, limits) = (std::slice::from_ref(program), limits(options, kv, context));
+            match options.device {
+                DeviceKind::Cpu => CpuDevice::new(options.threads).memory(programs, weights, &limits),
+                DeviceKind::Reference => ReferenceDevice.memory(programs, weights, &limits),
+            }
+        };
+        let available = options.memory.or_else(|| Machine::default().available_memory());
+        let placed = experts::place((program, weights), caps, options, (self.spec.context, available), &budget)?;
+        Ok(placed.report)
     }
 }
 
@@ -344,10 +391,16 @@ fn compile<D: Device>(
     let mut notes = files.spec.notes.clone();
     notes.extend(options.quantize.and_then(|to| kept_as_stored(&programs, to)));
     let available = options.memory.or_else(|| Machine::default().available_memory());
+    let one = |program: &Program, context| {
+        device.memory(std::slice::from_ref(program), &weights, &limits(options, &kv, context))
+    };
+    let trained = files.spec.context;
+    let placed = experts::place((&mut programs[0], &weights), &caps, options, (trained, available), &one)?;
+    let trained = placed.context.unwrap_or(trained);
     let block = block_bytes(&device.memory(&programs, &weights, &limits(options, &kv, KV_BLOCK))?);
     let limits = |context| options.sessions.bound(limits(options, &kv, context), context, block);
     let budget = |context| device.memory(&programs, &weights, &limits(context));
-    let context = choose_context(files.spec.context, options, available, &budget)?;
+    let context = choose_context(trained, options, available, &budget)?;
     let budget = budget(context)?;
     let kv_report = match measured {
         Some(report) => report,
@@ -372,6 +425,7 @@ fn compile<D: Device>(
     let report = OpenReport {
         budget: Some(budget),
         kv: Some(kv_report),
+        experts: placed.report,
         available,
         context,
         trained_context: files.spec.context,

@@ -5,8 +5,8 @@ use crate::RuntimeError;
 use crate::capture::Captured;
 use crate::prefix_cache::{Begun, PrefixStatus};
 use foundation::{LogitValue, TokenId};
-use plan::Saved;
 pub use plan::Want;
+use plan::{ExpertStats, Saved};
 
 /// One sequence of a model.
 ///
@@ -84,6 +84,11 @@ pub trait LogitProducer {
 
     /// Gives up what is kept for later prompts.
     fn forget_prefixes(&mut self) {}
+
+    /// How streamed experts have served so far; `None` if none are streamed.
+    fn expert_stats(&self) -> Option<ExpertStats> {
+        None
+    }
 }
 
 /// How many tokens of a prompt a past begins with, the prompt's last never among them.

@@ -7,7 +7,7 @@ use crate::prefix_cache::{Begun, PrefixCache, PrefixStatus};
 use crate::producer::{LogitProducer, Want, check_feed, common};
 use crate::{ProducerError, RuntimeError};
 use foundation::{LogitValue, TokenId};
-use plan::{Exec, Feed, Opened, Outputs, ProgramId, Saved, SequenceId, Sequences};
+use plan::{Exec, ExpertStats, Feed, Opened, Outputs, ProgramId, Saved, SequenceId, Sequences};
 
 /// The compiled trunk of a model, one sequence of it, and pasts it may come back to.
 #[derive(Debug)]
@@ -173,5 +173,9 @@ impl<E: Exec> LogitProducer for RealForwardRunner<E> {
 
     fn forget_prefixes(&mut self) {
         self.prefixes.clear(&mut self.sequences);
+    }
+
+    fn expert_stats(&self) -> Option<ExpertStats> {
+        self.sequences.exec().expert_stats()
     }
 }

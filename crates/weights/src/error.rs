@@ -93,6 +93,20 @@ pub enum WeightsError {
         /// The first one.
         first: String,
     },
+    /// A part of an open file could not be read.
+    #[error("{}: {expected} bytes were to be read at byte {offset} and {found} came: {reason}; check the disk, and that the file is whole (`turbospark verify` checks a packed model)", .path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Where in the file.
+        offset: u64,
+        /// Bytes wanted.
+        expected: usize,
+        /// Bytes that came before the failure.
+        found: usize,
+        /// The system's answer.
+        reason: String,
+    },
     /// No tensor of this name.
     #[error("no tensor `{name}` among {count}{}; check that the file holds this kind of model", near_text(.near))]
     MissingTensor {

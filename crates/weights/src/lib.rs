@@ -12,6 +12,7 @@ mod dtype;
 mod error;
 pub mod gguf;
 pub mod gturbo;
+pub mod io;
 mod map;
 pub mod safetensors;
 mod tensor;

@@ -6,11 +6,13 @@ use memmap2::Mmap;
 use std::fs::File;
 use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
 
 /// A whole file mapped read-only.
 #[derive(Debug)]
 pub(crate) struct Map {
     mapping: Mmap,
+    path: Arc<Path>,
 }
 
 impl Map {
@@ -36,12 +38,17 @@ impl Map {
         // A file changed or truncated by another program while it is mapped is outside what a process can
         // prevent; opening a model states that its files stay as they are while it is loaded.
         let mapping = unsafe { Mmap::map(&file) }.map_err(io("map"))?;
-        Ok(Self { mapping })
+        Ok(Self { mapping, path: path.into() })
     }
 
     /// The bytes of the file.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.mapping
+    }
+
+    /// The file.
+    pub(crate) fn path(&self) -> &Arc<Path> {
+        &self.path
     }
 
     /// Lets the system drop the pages wholly inside `range`; they are read again when next touched.

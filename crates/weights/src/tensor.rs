@@ -1,5 +1,6 @@
 //! A named, typed tensor over bytes of a mapped file or of its own.
 
+use crate::io::FileRange;
 use crate::map::Map;
 use crate::{DType, WeightsError, block};
 use std::fmt;
@@ -164,6 +165,16 @@ impl Tensor {
     /// How many bytes [`Self::bytes`] has; reads none.
     pub fn stored_bytes(&self) -> usize {
         self.dtype.bytes_for(self.elements).unwrap_or_default()
+    }
+
+    /// Where the bytes lie, if they are one piece of a file.
+    pub fn file_range(&self) -> Option<FileRange> {
+        match &self.storage {
+            Storage::Mapped { map, range } => {
+                Some(FileRange { path: map.path().clone(), offset: range.start as u64, bytes: range.len() })
+            }
+            Storage::Owned { .. } | Storage::Spread(_) => None,
+        }
     }
 
     /// The product of all dimensions but the last; 1 for a vector or scalar.

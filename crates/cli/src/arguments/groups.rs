@@ -3,7 +3,7 @@
 use super::values::{bytes, device, kv, one_of_ours, positive, quantize, rate, shaping, stop_text, threshold, verify};
 use crate::failure::Failure;
 use clap::Args;
-use runtime::{Capture, ContextShift, DeviceKind, KvChoice, PowerProfile, Sessions, SteerFile};
+use runtime::{Capture, ContextShift, DeviceKind, ExpertChoice, KvChoice, PowerProfile, Sessions, SteerFile};
 use selection::ShapingOptions;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -76,6 +76,9 @@ pub(crate) struct PlaceFlags {
     /// Memory that may be used, as 4GiB or 512MiB [default: what the machine has free]
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub(crate) memory: Option<u64>,
+    /// Where experts are kept: auto, ram, mapped (in the files), streamed or streamed:SLOTS (read when needed); changes no result
+    #[arg(long, value_name = "WHERE", default_value = "auto", value_parser = one_of_ours::<ExpertChoice>)]
+    pub(crate) experts: ExpertChoice,
     /// Positions of the context [default: as trained, or as many as fit]
     #[arg(long, value_name = "N", value_parser = positive)]
     pub(crate) ctx: Option<usize>,
@@ -203,6 +206,9 @@ pub(crate) struct GenerationFlags {
     /// performance, balanced (slower when the machine is hot or short of memory) or efficiency (at reading speed)
     #[arg(long, value_name = "PROFILE", default_value = "performance")]
     pub(crate) power: PowerProfile,
+    /// Print how streamed experts served: hits, bytes read a token, time waited for reads
+    #[arg(long)]
+    pub(crate) stats: bool,
     /// No progress and no statistics
     #[arg(long)]
     pub(crate) quiet: bool,

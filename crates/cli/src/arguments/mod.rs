@@ -10,7 +10,7 @@ pub(crate) use groups::{
 pub(crate) use values::{Tokens, positive, quantize};
 
 use crate::commands::{
-    bench, chat_template, complete, completions, inspect, list, logits, pack, path, perplexity, pull, rm, run,
+    bench, chat_template, complete, completions, imatrix, inspect, list, logits, pack, path, perplexity, pull, rm, run,
     tokenize, verify,
 };
 use crate::failure::Failure;
@@ -44,6 +44,8 @@ pub(crate) enum Command {
     Path(path::PathOf),
     /// Pack a model as a .gturbo folder or a GGUF file, rounded if asked
     Pack(pack::Pack),
+    /// Collect what errors in each column of a model count, for `pack --imatrix`
+    Imatrix(imatrix::Imatrix),
     /// Check all bytes of a packed model, and repair them
     Verify(verify::Verify),
     /// Describe a model and the memory it takes

@@ -117,6 +117,9 @@ impl Session {
                 output::warn(&format!("the context is full; {remedy}"));
             }
         }
+        if self.show.stats {
+            report::experts(answer.experts.as_ref());
+        }
         self.conversation.answer(answer.content, answer.reasoning);
         Ok(())
     }

@@ -9,12 +9,12 @@ use super::print_json;
 use crate::arguments::{ModelArgument, PlaceFlags, StoreFlags, VerboseFlag, positive};
 use crate::failure::Failure;
 use crate::models::is_scripted;
-use crate::{open, output, progress};
+use crate::{open, output, progress, report};
 use bandwidth::Bandwidth;
 use clap::Args;
 use foundation::TokenId;
 use plan::{Budget, WeightRole};
-use runtime::{LogitProducer, ModelFiles, OpenOptions, Want};
+use runtime::{ExpertStats, LogitProducer, ModelFiles, OpenOptions, Want};
 use serde_json::{Map, Value, json};
 use spread::Spread;
 use std::ffi::OsStr;
@@ -46,6 +46,9 @@ pub(crate) struct Bench {
     /// Instead: the time to the first token in each turn of a conversation as long as the greatest depth
     #[arg(long, value_name = "N", value_parser = positive, conflicts_with = "sequences")]
     turns: Option<usize>,
+    /// Say how streamed experts served each arm
+    #[arg(long, conflicts_with_all = ["sequences", "turns"])]
+    stats: bool,
     /// Repetitions that count
     #[arg(long, value_name = "N", default_value = "3", value_parser = positive)]
     reps: usize,
@@ -105,16 +108,20 @@ impl Bench {
         let depths = self.depth.iter().map(|depth| Arm::Decode(*depth));
         let arms: Vec<Arm> = self.pp.iter().map(|n| Arm::Prompt(*n)).chain(depths).collect();
         let mut rates = vec![Vec::new(); arms.len()];
+        let mut experts = vec![None; arms.len()];
         let mut bandwidth = Bandwidth::new(opened.threads);
         let mut bandwidths = Vec::new();
         let bar = progress::bar("repetitions", self.reps + 1, self.json);
         for rep in 0..=self.reps {
-            for (arm, rates) in arms.iter().zip(&mut rates) {
+            for ((arm, rates), experts) in arms.iter().zip(&mut rates).zip(&mut experts) {
+                let before = runner.producer.expert_stats();
                 let rate = match arm {
                     Arm::Prompt(tokens) => *tokens as f64 / runner.prompt(*tokens)?,
                     Arm::Decode(depth) => self.tg as f64 / runner.decode(*depth, self.tg)?,
                 };
                 rates.push(rate);
+                // Of the last repetition, when the slots have found their experts.
+                *experts = runner.producer.expert_stats().zip(before).map(|(now, before)| now.since(&before));
                 if matches!(arm, Arm::Decode(_)) {
                     bandwidths.push(bandwidth.measure());
                 }
@@ -131,6 +138,7 @@ impl Bench {
             first,
             threads: opened.threads,
             tg: self.tg,
+            experts: self.stats.then_some(experts),
             rates: arms.into_iter().zip(rates.iter().map(|r| Spread::of(r))).collect(),
             bandwidth: Spread::of(&bandwidths),
             traffic: Traffic::of(&model, &options)?,
@@ -252,6 +260,8 @@ struct Outcome {
     threads: usize,
     tg: usize,
     rates: Vec<(Arm, Spread)>,
+    /// How streamed experts served each arm, if that was asked for.
+    experts: Option<Vec<Option<ExpertStats>>>,
     bandwidth: Spread,
     traffic: Option<Traffic>,
 }
@@ -287,6 +297,11 @@ impl Outcome {
             }
         }
         json.insert("spread".into(), spreads.into());
+        if let Some(experts) = &self.experts {
+            let arms = self.rates.iter().zip(experts);
+            let each = arms.map(|((arm, _), stats)| (self.name(*arm), stats.as_ref().map(report::expert_json).into()));
+            json.insert("experts".into(), Value::Object(each.collect()));
+        }
         json.insert("bytes_per_token".into(), bytes.into());
         json.insert("bandwidth_bytes_s".into(), json!(self.bandwidth.median));
         json.insert("bandwidth_spread".into(), json!([self.bandwidth.least, self.bandwidth.most]));
@@ -302,12 +317,16 @@ impl Outcome {
             self.threads,
             self.bandwidth.median / 1e9
         );
-        for (arm, rate) in &self.rates {
+        for (at, (arm, rate)) in self.rates.iter().enumerate() {
             let share = self.share(*arm, rate.median).map_or(String::new(), |(bytes, share)| {
                 format!("  {:.1} MB a token, {share:.0} % of bandwidth", bytes as f64 / 1e6)
             });
             let name = self.name(*arm);
             text += &format!("{name:<12} {:>9.2} tok/s ({:.2} to {:.2}){share}\n", rate.median, rate.least, rate.most);
+            if let Some(stats) = self.experts.as_ref().map(|all| all[at]) {
+                let served = stats.map_or("none are streamed".to_owned(), |stats| report::expert_stats(&stats));
+                text += &format!("             experts: {served}\n");
+            }
         }
         text
     }

@@ -78,15 +78,18 @@ impl Complete {
         }
         let prompt = engine.prompt_tokens(&prompt)?;
         let (json, quiet) = (self.generation.json, self.generation.quiet);
-        let show = Show { stream: !json, reasoning: Reasoning::Plain, quiet };
+        let show = Show { stream: !json, reasoning: Reasoning::Plain, quiet, stats: self.generation.stats };
         let answer = generate(&mut engine, &prompt, &config, show)?;
         let model = model.to_string_lossy();
         self.capture.write(&model, engine.producer(), quiet)?;
         if json {
-            print_json(&report::json(&model, engine.report().elapsed, &config, &answer.result))?;
+            print_json(&report::json(&model, engine.report().elapsed, &config, &answer))?;
         }
         if !quiet {
             report::statistics(&answer.result);
+        }
+        if self.generation.stats {
+            report::experts(answer.experts.as_ref());
         }
         if answer.interrupted { Err(Failure::Interrupted) } else { Ok(()) }
     }

@@ -6,7 +6,7 @@ use crate::failure::Failure;
 use crate::{models, output, report};
 use clap::Args;
 use plan::Budget;
-use runtime::{Machine, ModelFiles, OpenOptions, Recommended, mebibytes};
+use runtime::{ExpertLayerReport, ExpertReport, Machine, ModelFiles, OpenOptions, Recommended, Residency, mebibytes};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -44,6 +44,7 @@ struct Description {
     vocabulary: Result<Vocabulary, String>,
     recommended: Recommended,
     memory: Vec<(usize, Budget)>,
+    experts: Option<ExpertReport>,
     available: Option<u64>,
     largest: Option<u64>,
     program: Option<String>,
@@ -109,6 +110,7 @@ impl Description {
             vocabulary: vocabulary(&files),
             recommended: files.recommended(),
             memory,
+            experts: files.experts(options)?,
             available,
             largest,
             unused: files.unused(std::slice::from_ref(&program)),
@@ -171,6 +173,12 @@ impl Description {
         if let (Some(available), Some(largest)) = (self.available, self.largest) {
             row("fits", &format!("context {largest} in {}", mebibytes(available)));
         }
+        if let Some(experts) = &self.experts {
+            row("experts", &experts.to_string());
+            for (layers, what) in expert_layers(experts) {
+                row("", &format!("layers {layers}: {what}"));
+            }
+        }
         for note in &spec.notes {
             row("note", note);
         }
@@ -215,6 +223,7 @@ impl Description {
             "stop_tokens": vocabulary.map(|v| v.stops.iter().map(|(id, p)| json!([id, p])).collect::<Vec<_>>()),
             "sampling": self.recommended_json(),
             "memory": memory.collect::<Vec<_>>(),
+            "experts": self.experts.as_ref().map(experts_json),
             "available": self.available,
             "largest_context": self.largest,
             "notes": spec.notes,
@@ -245,6 +254,51 @@ impl Description {
         }
         kinds
     }
+}
+
+/// Layers whose experts are kept alike, as ranges, and how.
+fn expert_layers(report: &ExpertReport) -> Vec<(String, String)> {
+    let mut ranges: Vec<(usize, usize, String)> = Vec::new();
+    for layer in &report.layers {
+        let what = expert_layer(layer);
+        match ranges.last_mut() {
+            Some((_, last, known)) if *known == what && *last + 1 == layer.layer => *last = layer.layer,
+            _ => ranges.push((layer.layer, layer.layer, what)),
+        }
+    }
+    let range =
+        |(first, last): (usize, usize)| if first == last { format!("{first}") } else { format!("{first}-{last}") };
+    ranges.into_iter().map(|(first, last, what)| (range((first, last)), what)).collect()
+}
+
+fn expert_layer(layer: &ExpertLayerReport) -> String {
+    let ExpertLayerReport { experts, residency, bytes, slot, .. } = layer;
+    match residency {
+        Residency::Ram => format!("{experts} experts in memory, {}", mebibytes(*bytes)),
+        Residency::Mapped => format!("{experts} experts mapped, {}", mebibytes(*bytes)),
+        Residency::Streamed { slots } => {
+            format!("{} of {experts} experts in memory, {} each", slots.min(experts), mebibytes(*slot))
+        }
+    }
+}
+
+fn experts_json(report: &ExpertReport) -> Value {
+    let layer = |layer: &ExpertLayerReport| {
+        let (residency, slots) = match layer.residency {
+            Residency::Ram => ("ram", None),
+            Residency::Mapped => ("mapped", None),
+            Residency::Streamed { slots } => ("streamed", Some(slots.min(layer.experts))),
+        };
+        json!({
+            "layer": layer.layer, "experts": layer.experts, "residency": residency, "slots": slots, "bytes": layer.bytes,
+            "slot_bytes": layer.slot,
+        })
+    };
+    json!({
+        "held": report.held,
+        "arithmetic": report.arithmetic,
+        "layers": report.layers.iter().map(layer).collect::<Vec<_>>(),
+    })
 }
 
 fn vocabulary(files: &ModelFiles) -> Result<Vocabulary, String> {

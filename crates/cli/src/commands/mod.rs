@@ -4,6 +4,7 @@ pub(crate) mod bench;
 pub(crate) mod chat_template;
 pub(crate) mod complete;
 pub(crate) mod completions;
+pub(crate) mod imatrix;
 pub(crate) mod inspect;
 pub(crate) mod list;
 pub(crate) mod logits;
@@ -33,6 +34,7 @@ pub(crate) fn execute(command: Command) -> Result<(), Failure> {
         Command::Rm(rm) => rm.execute(),
         Command::Path(path) => path.execute(),
         Command::Pack(pack) => pack.execute(),
+        Command::Imatrix(imatrix) => imatrix.execute(),
         Command::Verify(verify) => verify.execute(),
         Command::Inspect(inspect) => inspect.execute(),
         Command::Tokenize(tokenize) => tokenize.execute(),

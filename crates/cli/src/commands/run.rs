@@ -153,7 +153,7 @@ impl Run {
 
     fn show(&self) -> Show {
         let reasoning = if self.hide_reasoning { Reasoning::Hidden } else { Reasoning::Dimmed };
-        Show { stream: !self.generation.json, reasoning, quiet: self.generation.quiet }
+        Show { stream: !self.generation.json, reasoning, quiet: self.generation.quiet, stats: self.generation.stats }
     }
 
     fn answer(
@@ -174,11 +174,14 @@ impl Run {
         let mut answer = generate(&mut engine, &prompt, config, self.show())?;
         self.capture.write(model, engine.producer(), self.generation.quiet)?;
         if self.generation.json {
-            answer.result.text = answer.shown;
-            print_json(&report::json(model, engine.report().elapsed, config, &answer.result))?;
+            answer.result.text = std::mem::take(&mut answer.shown);
+            print_json(&report::json(model, engine.report().elapsed, config, &answer))?;
         }
         if !self.generation.quiet {
             report::statistics(&answer.result);
+        }
+        if self.generation.stats {
+            report::experts(answer.experts.as_ref());
         }
         if answer.interrupted { Err(Failure::Interrupted) } else { Ok(()) }
     }

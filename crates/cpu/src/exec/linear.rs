@@ -97,7 +97,9 @@ impl Compiled {
 
     /// Quantises a slot once, if any of the products wants it so.
     fn quantise<'a>(&mut self, engine: &Engine, x: Slot, parts: impl Iterator<Item = &'a Part>, batch: &Batch<'_>) {
-        let planes = parts.filter_map(|p| planes(self.weight(p.weight).tensor().dtype())).max();
+        let parts: Vec<_> = parts.collect();
+        parts.iter().for_each(|part| self.observe(part.weight, 0, self.values(x, batch)));
+        let planes = parts.iter().filter_map(|p| planes(self.weight(p.weight).tensor().dtype())).max();
         if let Some(planes) = planes {
             let width = self.width(x);
             let mut activations = std::mem::take(&mut self.activations);

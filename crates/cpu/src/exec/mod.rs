@@ -4,10 +4,11 @@ mod experts;
 mod linear;
 mod rows;
 mod select;
+mod squares;
 mod state;
 
 use crate::attention::{Attend, Chosen};
-use crate::device::CpuDevice;
+use crate::device::{CpuDevice, streams};
 use crate::isa::Isa;
 use crate::kernels::activation::Activations;
 use crate::kernels::matmul::OUTPUTS;
@@ -17,13 +18,18 @@ use crate::pool::{Pool, TileMut, Tiles};
 use experts::ExpertScratch;
 use model::RopeScaling;
 use plan::{
-    Batch, Device, Exec, ExecError, KV_BLOCK, KvPlan, Limits, Outputs, PlanError, Program, ProgramId, Rows, Slot,
-    StateCopy, StatePiece, Step, Tap, WeightId, values, windows,
+    Batch, Device, Exec, ExecError, ExpertStats, KV_BLOCK, KvPlan, Limits, Outputs, PlanError, Program, ProgramId,
+    Rows, Slot, StateCopy, StatePiece, Step, Tap, WeightId, WeightUse, values, windows,
 };
+use squares::Squares;
 use state::State;
+use std::sync::Mutex;
+use streaming::Streams;
 use weights::Weights;
+use weights::io::OpenFiles;
 
 pub(crate) use experts::scratch_values;
+pub use squares::ColumnSquares;
 
 /// Tiles a matrix product is cut into for each thread: more even out the load, fewer cost less.
 const TILES_PER_THREAD: usize = 4;
@@ -56,6 +62,12 @@ struct Compiled {
     slots: Vec<Vec<f32>>,
     activations: Activations,
     experts: ExpertScratch,
+    /// Experts that are read when they are needed.
+    streams: Option<Streams>,
+    /// What matrices are multiplied with, if somebody wants to know.
+    squares: Option<Mutex<Squares>>,
+    /// States of fixed size as they were before the run, where it may fail half-way.
+    before: Vec<u8>,
     /// (cos, sin) of each row's angles, one table a rope.
     angles: Vec<Vec<[f32; 2]>>,
 }
@@ -68,10 +80,25 @@ impl CpuExec {
         device: CpuDevice,
     ) -> Result<Self, PlanError> {
         let windows = windows(&programs);
-        let programs =
-            programs.into_iter().map(|p| Compiled::new(p, weights, &limits)).collect::<Result<_, PlanError>>()?;
+        let programs = programs
+            .into_iter()
+            .map(|p| Compiled::new(p, weights, &limits, device.files()))
+            .collect::<Result<_, PlanError>>()?;
         let engine = Engine { pool: Pool::new(device.threads()), isa: device.isa() };
         Ok(Self { programs, windows, limits, engine, device })
+    }
+
+    /// From now on sums up the squares of what a program's matrices are multiplied with.
+    pub fn observe_columns(&mut self, program: ProgramId) {
+        self.programs[program.0].squares = Some(Mutex::default());
+    }
+
+    /// The sums so far, with the weight each is of; products of each head by itself (latent attention) are not among them.
+    pub fn column_squares(&self, program: ProgramId) -> Vec<(WeightUse, ColumnSquares)> {
+        let compiled = &self.programs[program.0];
+        let Some(squares) = &compiled.squares else { return Vec::new() };
+        let squares = squares.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        squares.of.iter().map(|(id, sums)| (compiled.program.weight(WeightId(*id)).clone(), sums.clone())).collect()
     }
 
     /// Bytes allocated for all blocks of cache and all copies of recurrent state.
@@ -81,8 +108,9 @@ impl CpuExec {
 }
 
 impl Compiled {
-    fn new(program: Program, weights: &Weights, limits: &Limits) -> Result<Self, PlanError> {
+    fn new(program: Program, weights: &Weights, limits: &Limits, files: &dyn OpenFiles) -> Result<Self, PlanError> {
         let stored = program.weights.iter().map(|w| Stored::load(w, weights)).collect::<Result<_, _>>()?;
+        let streams = if streams(&program) { Streams::new(&program, weights, files)? } else { None };
         let mut frequencies = Vec::new();
         for rope in &program.ropes {
             let divisors = match &rope.scaling {
@@ -98,6 +126,9 @@ impl Compiled {
             angles: vec![Vec::new(); program.ropes.len()],
             activations: Activations::default(),
             experts: ExpertScratch::default(),
+            streams,
+            squares: None,
+            before: Vec::new(),
             weights: stored,
             frequencies,
             program,
@@ -134,7 +165,8 @@ impl Compiled {
         self.slots[slot.0 as usize] = buffer;
     }
 
-    fn step(&mut self, engine: &Engine, step: &Step, batch: &Batch<'_>) {
+    /// Fails only where experts are read from disk.
+    fn step(&mut self, engine: &Engine, step: &Step, batch: &Batch<'_>) -> Result<(), ExecError> {
         match step {
             Step::Linear { x, part } => self.linears(engine, *x, std::slice::from_ref(part), batch),
             Step::Linears { x, parts } => self.linears(engine, *x, parts, batch),
@@ -144,7 +176,7 @@ impl Compiled {
             }
             Step::HeadLinear { x, weight, heads, to } => self.head_linear(engine, *x, (*weight, *heads), *to, batch),
             Step::Experts { x, route, bank, activation, to } => {
-                self.experts(engine, [*x, *route, *to], bank, *activation, batch);
+                self.experts(engine, [*x, *route, *to], bank, *activation, batch)?;
             }
             Step::Append { k, v, state } => {
                 let mut states = std::mem::take(&mut self.states);
@@ -178,7 +210,64 @@ impl Compiled {
             Step::Conv { .. } | Step::Delta { .. } | Step::NgramEmbed { .. } => self.recur(engine, step, batch),
             row_wise => self.row_wise(engine, row_wise, batch),
         }
+        Ok(())
     }
+
+    /// All steps of a run; if one fails, the states are as they were before.
+    fn steps(&mut self, engine: &Engine, batch: &Batch<'_>) -> Result<(), ExecError> {
+        self.remember(batch);
+        let steps = std::mem::take(&mut self.program.steps);
+        let shown = |(_, step): &(usize, &Step)| !(batch.wanted.is_empty() && matches!(step, Step::TakeRows { .. }));
+        let result = steps.iter().enumerate().take_while(shown).try_for_each(|(at, step)| {
+            self.step(engine, step, batch)?;
+            let chosen = if let Step::Route { to, .. } = step { Some(*to) } else { None };
+            let Some(chosen) = chosen.filter(|_| self.streams.is_some()) else { return Ok(()) };
+            let of = |step: &Step| match step {
+                Step::Experts { route, bank, .. } if *route == chosen => Some(*bank),
+                _ => None,
+            };
+            if let Some(bank) = steps[at..].iter().find_map(of) {
+                self.fetch(chosen, &bank, batch);
+            }
+            Ok(())
+        });
+        self.program.steps = steps;
+        if let Some(streams) = &mut self.streams {
+            match result {
+                Ok(()) => streams.count_rows(batch.tokens.len()),
+                Err(_) => self.restore(batch),
+            }
+        }
+        result
+    }
+
+    /// Keeps the states that a run changes in place, where it may fail half-way. (Rows of a cache count only once a run is over.)
+    fn remember(&mut self, batch: &Batch<'_>) {
+        if self.streams.is_none() || self.program.fixed_values() == 0 {
+            return;
+        }
+        self.before.clear();
+        for piece in slots(batch) {
+            let bytes = self.states.iter().flat_map(|state| state.bytes(piece));
+            bytes.for_each(|bytes| self.before.extend_from_slice(bytes));
+        }
+    }
+
+    fn restore(&mut self, batch: &Batch<'_>) {
+        let mut rest = self.before.as_slice();
+        for piece in slots(batch).filter(|_| self.program.fixed_values() > 0) {
+            for to in self.states.iter_mut().flat_map(|state| state.bytes_mut(piece)) {
+                let (own, later) = rest.split_at(to.len());
+                to.copy_from_slice(own);
+                rest = later;
+            }
+        }
+    }
+}
+
+/// The copies of fixed states that a run changes.
+fn slots<'a>(batch: &'a Batch<'_>) -> impl Iterator<Item = StatePiece> + use<'a> {
+    batch.sequences.iter().filter_map(|sequence| sequence.slot).map(StatePiece::Slot)
 }
 
 impl Engine {
@@ -237,20 +326,18 @@ impl Exec for CpuExec {
         {
             rope::angles(batch.positions, frequencies, rope.amplitude(), angles);
         }
-        let steps = std::mem::take(&mut compiled.program.steps);
-        for step in &steps {
-            if batch.wanted.is_empty() && matches!(step, Step::TakeRows { .. }) {
-                break;
-            }
-            compiled.step(&self.engine, step, batch);
-        }
-        compiled.program.steps = steps;
+        compiled.steps(&self.engine, batch)?;
         outputs.logits.copy_from_slice(compiled.values(compiled.program.logits, batch));
         for (tap, out) in compiled.program.taps.iter().zip(&mut *outputs.taps) {
             out.clear();
             out.extend_from_slice(compiled.values(tap.slot, batch));
         }
         Ok(())
+    }
+
+    fn expert_stats(&self) -> Option<ExpertStats> {
+        let all: Vec<_> = self.programs.iter().filter_map(|p| p.streams.as_ref()).map(Streams::stats).collect();
+        all.into_iter().reduce(ExpertStats::and)
     }
 
     fn copy_states(&mut self, copies: &[StateCopy]) -> Result<(), ExecError> {

@@ -31,7 +31,7 @@ impl Lowering<'_> {
         sum.ok_or(PlanError::NoBranches)
     }
 
-    /// The experts' sum first, the shared expert added to it.
+    /// The shared expert, which is added to the experts' sum, is computed before them: a device may fetch those meanwhile.
     pub(super) fn moe(&mut self, x: Slot, h: Slot, m: &Moe) -> Result<Slot, PlanError> {
         let input = match &m.router.input {
             RouterInput::Branch => h,
@@ -48,15 +48,19 @@ impl Lowering<'_> {
         let route = self.slot(2 * m.router.routing.top_k);
         self.steps.push(Step::Route { logits, choice_bias, expert_scale, routing: m.router.routing, to: route });
         self.mark(Point::Router, route);
-        let to = self.slot(self.width(h));
-        let bank = self.bank(&m.bank, self.width(h))?;
-        self.steps.push(Step::Experts { x: h, route, bank, activation: m.bank.activation, to });
-        if let Some(shared) = &m.shared {
+        let shared = m.shared.as_ref().map(|shared| {
             let y = self.gated(h, &shared.ffn)?;
             if let Some(gate) = &shared.gate {
                 let gate = self.linear(h, gate)?;
                 self.steps.push(Step::MulSigmoid { x: y, gate });
             }
+            Ok::<_, PlanError>(y)
+        });
+        let shared = shared.transpose()?;
+        let to = self.slot(self.width(h));
+        let bank = self.bank(&m.bank, self.width(h))?;
+        self.steps.push(Step::Experts { x: h, route, bank, activation: m.bank.activation, to });
+        if let Some(y) = shared {
             self.steps.push(Step::Add { into: to, x: y });
         }
         Ok(to)

@@ -6,7 +6,7 @@ mod stream;
 
 use crate::program::{KvSpec, Program, Rows, SlotSpec, StateSpec, WeightRole, WeightUse};
 use crate::step::{Part, Place, Point, RopeId, Slot, StateId, Step, WeightId};
-use crate::{Caps, PlanError, Steer, assign_slots, check, fuse, instrument, quantise};
+use crate::{Caps, PlanError, Residency, Steer, assign_slots, check, fuse, instrument, quantise};
 use model::{Ffn, Linear, Mixer, ModelSpec, Norm, Rope, RopeScaling, Source, WeightIndex};
 use std::fmt;
 use weights::DType;
@@ -140,7 +140,13 @@ impl Lowering<'_> {
                 at
             }
             None => {
-                self.weights.push(WeightUse { source: source.clone(), shape, role, to: None });
+                self.weights.push(WeightUse {
+                    source: source.clone(),
+                    shape,
+                    role,
+                    to: None,
+                    residency: Residency::Ram,
+                });
                 self.weights.len() - 1
             }
         };

@@ -24,7 +24,7 @@ impl Device for ReferenceDevice {
     type Exec = ReferenceExec;
 
     fn caps(&self) -> Caps {
-        Caps { device: "the reference device", fusions: &[], kv: &KvType::ALL }
+        Caps { device: "the reference device", fusions: &[], kv: &KvType::ALL, places_experts: false }
     }
 
     fn memory(&self, programs: &[Program], _: &Weights, limits: &Limits) -> Result<Budget, PlanError> {

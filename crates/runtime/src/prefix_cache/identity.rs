@@ -1,7 +1,7 @@
 //! What else than tokens decides a state: who may share one, and who may read one that another process saved.
 
 use crate::checkpoint::ModelFiles;
-use plan::{ContextKey, Fingerprint, KvPlan, Limits, Program};
+use plan::{ContextKey, Fingerprint, KvPlan, Limits, Program, Residency};
 use std::path::Path;
 use std::time::UNIX_EPOCH;
 use weights::{Tensor, Weights};
@@ -9,12 +9,13 @@ use weights::{Tensor, Weights};
 /// Tensors up to this size are part of a fingerprint as a whole.
 const WHOLE: usize = 16 << 10;
 
-/// Bytes that count at the beginning, in the middle and at the end of a larger one.
+/// Bytes that count of each of three rows of a larger one.
 const SAMPLE: usize = 1 << 10;
 
 /// The key of everything that one opened model computes: the model's files, its programs with all that steering and
 /// rounding changed in them, the content of steering directions, and how keys and values are stored.
 pub(crate) fn context_key(files: &ModelFiles, weights: &Weights, programs: &[Program], kv: &KvPlan) -> ContextKey {
+    let programs = wherever_experts_are(programs);
     let key = ContextKey::default()
         .with("model", &files_of(&files.path))
         .with("programs", format!("{programs:?}").as_bytes())
@@ -35,19 +36,27 @@ pub(crate) fn fingerprint(
     let mut model = files_of(&files.path);
     for tensor in weights.iter() {
         model.extend(format!("{} {} {:?} ", tensor.name(), tensor.dtype(), tensor.shape()).bytes());
-        samples(tensor).for_each(|sample| model.extend_from_slice(sample));
+        samples(tensor).into_iter().for_each(|sample| model.extend(sample));
     }
-    Fingerprint::new(&model, device, programs, limits)
+    Fingerprint::new(&model, device, &wherever_experts_are(programs), limits)
 }
 
-fn samples(tensor: &Tensor) -> impl Iterator<Item = &[u8]> {
-    let bytes = tensor.bytes();
-    let starts = match bytes.len() {
-        0..=WHOLE => vec![],
-        length => vec![0, length / 2, length - SAMPLE],
-    };
-    let whole = starts.is_empty().then_some(bytes);
-    starts.into_iter().map(|from| &bytes[from..from + SAMPLE]).chain(whole)
+/// The programs as they compute: where experts are kept changes no bit.
+fn wherever_experts_are(programs: &[Program]) -> Vec<Program> {
+    let mut programs = programs.to_vec();
+    programs.iter_mut().flat_map(|p| &mut p.weights).for_each(|used| used.residency = Residency::Ram);
+    programs
+}
+
+/// All of a small tensor; of a large one the beginning of its first row, of one in the middle and of its last, which reads no
+/// more of it.
+fn samples(tensor: &Tensor) -> Vec<Vec<u8>> {
+    if tensor.stored_bytes() <= WHOLE {
+        return vec![tensor.bytes().to_vec()];
+    }
+    let last = tensor.rows().saturating_sub(1);
+    let rows = [0, last / 2, last].into_iter().filter_map(|row| tensor.row_range(row..row + 1).ok());
+    rows.map(|row| row.bytes()[..row.bytes().len().min(SAMPLE)].to_vec()).collect()
 }
 
 /// Names, sizes and ages of a model's files. What cannot be read has neither; it was readable when it was opened.

@@ -13,7 +13,7 @@ use crate::real_forward::RealForwardRunner;
 use foundation::{LogitValue, TokenId};
 pub use options::Sessions;
 pub(crate) use options::{AsProducer, block_bytes};
-use plan::{Budget, Exec, ExecError, SequenceId};
+use plan::{Budget, Exec, ExecError, ExpertStats, SequenceId};
 
 /// Conversations of one model, of which one is live at a time.
 #[derive(Debug)]
@@ -158,6 +158,10 @@ impl<E: Exec> LogitProducer for SessionPool<E> {
 
     fn context(&self) -> usize {
         self.live.context()
+    }
+
+    fn expert_stats(&self) -> Option<ExpertStats> {
+        self.live.expert_stats()
     }
 
     fn fed(&self) -> &[TokenId] {
