@@ -33,7 +33,8 @@ impl Machine {
         }
     }
 
-    /// The least of limit minus use over the process's groups and their parents, cgroup version 2 or 1.
+    /// The least of limit minus use over the process's groups and their parents, cgroup version 2 or 1. File pages that were not
+    /// used lately are not in use.
     fn cgroup_headroom(&self) -> Option<u64> {
         let membership = std::fs::read_to_string(&self.membership).unwrap_or_default();
         let v2 = membership.lines().find_map(|l| l.strip_prefix("0::"));
@@ -41,19 +42,34 @@ impl Machine {
             let (controllers, path) = l.split_once(':')?.1.split_once(':')?;
             controllers.split(',').any(|c| c == "memory").then_some(path)
         });
-        let v2 = v2.into_iter().flat_map(|path| headrooms(&self.cgroups, path, "memory.max", "memory.current"));
+        let v2 = v2.into_iter().flat_map(|path| headrooms(&self.cgroups, path, V2));
         let root = self.cgroups.join("memory");
-        let v1 =
-            v1.into_iter().flat_map(|path| headrooms(&root, path, "memory.limit_in_bytes", "memory.usage_in_bytes"));
+        let v1 = v1.into_iter().flat_map(|path| headrooms(&root, path, V1));
         v2.chain(v1).min()
     }
 }
 
-fn headrooms(root: &Path, group: &str, limit: &str, used: &str) -> Vec<u64> {
+/// Names of a group's limit, of its use, and of the file pages among that which can be dropped.
+type Names = [&'static str; 3];
+
+const V2: Names = ["memory.max", "memory.current", "inactive_file"];
+const V1: Names = ["memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"];
+
+fn headrooms(root: &Path, group: &str, [limit, used, pages]: Names) -> Vec<u64> {
     let read = |path: PathBuf| std::fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
+    let listed = |path: PathBuf| {
+        let text = std::fs::read_to_string(path).ok()?;
+        text.lines()
+            .find_map(|line| line.split_once(' ').filter(|(name, _)| *name == pages)?.1.trim().parse::<u64>().ok())
+    };
     let group = root.join(group.trim_start_matches('/'));
     let folders = group.ancestors().take_while(|folder| folder.starts_with(root));
-    folders.filter_map(|f| Some(read(f.join(limit))?.saturating_sub(read(f.join(used)).unwrap_or(0)))).collect()
+    let headroom = |folder: &Path| {
+        let pages = listed(folder.join("memory.stat")).unwrap_or(0);
+        let used = read(folder.join(used)).unwrap_or(0).saturating_sub(pages);
+        Some(read(folder.join(limit))?.saturating_sub(used))
+    };
+    folders.filter_map(headroom).collect()
 }
 
 fn mem_available(text: &str) -> Option<u64> {
@@ -80,5 +96,16 @@ mod tests {
         std::fs::write(at("cg/a/memory.max"), "5000\n").expect("written");
         std::fs::write(at("cg/a/memory.current"), "1000\n").expect("written");
         assert_eq!(machine.available_memory(), Some(4000));
+        // What was read from files and not lately used makes way.
+        std::fs::write(at("cg/a/memory.stat"), "anon 300\ninactive_file 600\nactive_file 100\n").expect("written");
+        assert_eq!(machine.available_memory(), Some(4600));
+        std::fs::create_dir_all(at("cg/memory/b")).expect("made");
+        std::fs::write(at("cgroup"), "4:memory:/b\n0::/\n").expect("written");
+        for (name, text) in
+            [("limit_in_bytes", "9000\n"), ("usage_in_bytes", "8000\n"), ("stat", "total_inactive_file 50\n")]
+        {
+            std::fs::write(at(&format!("cg/memory/b/memory.{name}")), text).expect("written");
+        }
+        assert_eq!(machine.available_memory(), Some(1050));
     }
 }
