@@ -47,36 +47,65 @@ fn bad_calls_of_pack_are_refused() {
     assert!(!desk.path().join("out.gturbo").exists());
 }
 
-/// Killed at random times, the same command ends with the same bytes; until then there is no model.
+/// Killed at twenty random times, packs and repairs are gone on with by the same command and end with the same bytes; until
+/// then there is no model, or the damage is still told of.
 #[cfg(unix)]
 #[test]
-fn killed_packs_are_gone_on_with() {
+fn killed_packs_and_repairs_are_gone_on_with() {
     let desk = Desk::new();
     let source = smollm2().display().to_string();
     let call = ["pack", &source, "a.gturbo", "--requantize", "--keep", "token_embd.weight=q6_k"];
     let whole = ["pack", &source, "whole.gturbo", "--requantize", "--keep", "token_embd.weight=q6_k"];
-    let started = Instant::now();
-    desk.run(&whole).success();
-    let needed = started.elapsed();
+    let timed = |call: &[&str]| {
+        let started = Instant::now();
+        desk.run(call).success();
+        started.elapsed()
+    };
     let mut random = Random::new(u64::from(std::process::id()));
-    for _ in 0..5 {
-        let mut child = desk.spawnable().args(call).stderr(Stdio::null()).spawn().expect("it starts");
-        let wait = needed.mul_f32(0.05 + 0.4 * random.unit());
-        std::thread::sleep(wait.min(Duration::from_secs(20)));
+    let mut killed = |call: &[&str], needed: Duration| {
+        let mut child =
+            desk.spawnable().args(call).stderr(Stdio::null()).stdout(Stdio::null()).spawn().expect("it starts");
+        std::thread::sleep(needed.mul_f32(random.unit()).min(Duration::from_secs(20)));
         child.kill().expect("killed");
         child.wait().expect("ended");
-        if desk.path().join("a.gturbo").exists() {
-            break;
+    };
+    let manifest = |name: &str| std::fs::read(desk.path().join(name).join("manifest.json")).expect("a manifest");
+    let there = || desk.path().join("a.gturbo").exists();
+
+    let needed = timed(&whole);
+    for _ in 0..12 {
+        if there() {
+            assert_eq!(manifest("a.gturbo"), manifest("whole.gturbo"));
+            desk.run(&["verify", "a.gturbo"]).success();
+            std::fs::remove_dir_all(desk.path().join("a.gturbo")).expect("removed");
         }
-        desk.run(&["inspect", "a.gturbo.partial"]).fails(1, &[]);
+        killed(&call, needed.mul_f32(0.6));
+        if !there() {
+            desk.run(&["inspect", "a.gturbo.partial"]).fails(1, &[]);
+        }
     }
-    if !desk.path().join("a.gturbo").exists() {
+    if !there() {
         desk.run(&call).success();
     }
-    let manifest = |name: &str| std::fs::read(desk.path().join(name).join("manifest.json")).expect("a manifest");
     assert_eq!(manifest("a.gturbo"), manifest("whole.gturbo"));
-    desk.run(&["verify", "a.gturbo"]).success();
     assert!(!desk.path().join("a.gturbo.partial").exists());
+
+    let needed = timed(&["verify", "a.gturbo"]);
+    let resident = desk.path().join("a.gturbo/resident.bin");
+    let repair = ["verify", "a.gturbo", "--repair", &source];
+    let good = std::fs::read(&resident).expect("a file");
+    for _ in 0..8 {
+        let mut bytes = std::fs::read(&resident).expect("a file");
+        bytes.iter_mut().step_by(5 << 20).for_each(|byte| *byte ^= 1);
+        std::fs::write(&resident, bytes).expect("written");
+        killed(&repair, needed.mul_f32(1.5));
+        let found = desk.run(&["verify", "a.gturbo"]);
+        let whole = std::fs::read(&resident).expect("a file") == good;
+        assert_eq!(found.code, Some(i32::from(!whole)), "{found:?}");
+    }
+    desk.run(&repair);
+    desk.run(&["verify", "a.gturbo"]).success();
+    assert!(std::fs::read(&resident).expect("a file") == good);
 }
 
 #[cfg(unix)]
