@@ -3,6 +3,7 @@
 
 mod kv_types;
 mod random_hybrid;
+mod random_moe;
 mod verify_real;
 
 fn main() -> anyhow::Result<()> {
@@ -14,12 +15,14 @@ fn main() -> anyhow::Result<()> {
         ["kv-types"] => kv_types::run("smollm2"),
         ["kv-types", model] => kv_types::run(model),
         ["random-hybrid", folder] => random_hybrid::write(folder.as_ref()),
+        ["random-moe", file, layers] => random_moe::write(file.as_ref(), layers.parse()?),
         _ => {
             eprintln!(
                 "usage: cargo xtask verify-real [MODEL]   check real models against recorded llama.cpp runs\n\
                  usage: cargo xtask take-apart GGUF       write a golden GGUF file as what it adds to its safetensors\n\
                  usage: cargo xtask kv-types [MODEL]      measure every type of cached keys and values\n\
-                 usage: cargo xtask random-hybrid FOLDER  write a small Qwen3.5 with random weights, to measure with"
+                 usage: cargo xtask random-hybrid FOLDER  write a small Qwen3.5 with random weights, to measure with\n\
+                 usage: cargo xtask random-moe FILE LAYERS  write a GGUF of Qwen3-30B-A3B's shape with random weights"
             );
             std::process::exit(2)
         }
