@@ -1,6 +1,7 @@
 //! Developer commands: see the usage text below.
 #![forbid(unsafe_code)]
 
+mod cuda_kernels;
 mod kv_types;
 mod random_hybrid;
 mod random_moe;
@@ -14,6 +15,7 @@ fn main() -> anyhow::Result<()> {
         ["take-apart", gguf] => take_apart(gguf),
         ["kv-types"] => kv_types::run("smollm2"),
         ["kv-types", model] => kv_types::run(model),
+        ["cuda-kernels"] => cuda_kernels::run(),
         ["random-hybrid", folder] => random_hybrid::write(folder.as_ref()),
         ["random-moe", file, layers] => random_moe::write(file.as_ref(), layers.parse()?),
         _ => {
@@ -22,7 +24,8 @@ fn main() -> anyhow::Result<()> {
                  usage: cargo xtask take-apart GGUF       write a golden GGUF file as what it adds to its safetensors\n\
                  usage: cargo xtask kv-types [MODEL]      measure every type of cached keys and values\n\
                  usage: cargo xtask random-hybrid FOLDER  write a small Qwen3.5 with random weights, to measure with\n\
-                 usage: cargo xtask random-moe FILE LAYERS  write a GGUF of Qwen3-30B-A3B's shape with random weights"
+                 usage: cargo xtask random-moe FILE LAYERS  write a GGUF of Qwen3-30B-A3B's shape with random weights\n\
+                 usage: cargo xtask cuda-kernels          compile the CUDA kernels with the pinned compiler"
             );
             std::process::exit(2)
         }

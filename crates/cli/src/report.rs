@@ -9,7 +9,7 @@ use std::time::Duration;
 /// What was decided when a model was opened.
 pub(crate) fn opened(report: &OpenReport, options: &OpenOptions) {
     output::aside(&format!(
-        "device {:?}, {} threads, context {} of {} trained, kv {}, prefill chunk {}, opened in {:.2} s",
+        "device {}, {} threads, context {} of {} trained, kv {}, prefill chunk {}, opened in {:.2} s",
         options.device,
         report.threads,
         report.context,

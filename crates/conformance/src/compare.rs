@@ -61,6 +61,11 @@ impl Failures {
         self.check(case, (!fits).then(|| format!("{error:.2e} is above {limit:.0e}")));
     }
 
+    /// How many cases there were, and what is wrong with those that failed.
+    pub fn told(self) -> (usize, Vec<String>) {
+        (self.cases, self.failed)
+    }
+
     /// # Panics
     /// If a case failed, or there was none.
     pub fn finish(self) {

@@ -10,9 +10,14 @@
 mod broken;
 mod compare;
 mod drive;
+pub mod exact;
+mod golden;
 mod graph;
+mod steps;
 
 pub use broken::with_damaged_tables;
 pub use compare::{Difference, Failures, difference};
 pub use drive::{Driver, TRUNK};
+pub use golden::golden;
 pub use graph::Graph;
+pub use steps::{Case, every_case, steps};

@@ -196,6 +196,11 @@ pub trait Device {
     /// What the device can do.
     fn caps(&self) -> Caps;
 
+    /// Bytes of the device's own memory that are free; `None`: it uses the machine's.
+    fn available(&self) -> Option<u64> {
+        None
+    }
+
     /// Memory the programs will take, exactly, before anything is loaded.
     fn memory(&self, programs: &[Program], weights: &Weights, limits: &Limits) -> Result<Budget, PlanError>;
 

@@ -123,6 +123,14 @@ pub enum PlanError {
         /// The device.
         device: &'static str,
     },
+    /// The device itself failed, or has too little of something.
+    #[error("{device}: {what}")]
+    Device {
+        /// The device.
+        device: String,
+        /// What it was doing, and what it said.
+        what: String,
+    },
     /// A weight's values could not be read.
     #[error(transparent)]
     Weights(#[from] WeightsError),
@@ -198,6 +206,14 @@ pub enum ExecError {
     /// Weights that the run needed could not be read.
     #[error("{0}; this run failed and nothing else")]
     Weights(#[from] WeightsError),
+    /// The device itself failed; its states are lost where it says so.
+    #[error("{device}: {what}")]
+    Device {
+        /// The device.
+        device: String,
+        /// What it was doing, and what it said.
+        what: String,
+    },
     /// A fault a test asked for.
     #[error("injected fault at run {run}: {what}")]
     Injected {

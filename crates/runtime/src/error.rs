@@ -204,11 +204,18 @@ pub enum RuntimeError {
         waiting: usize,
     },
     /// A device that is not there.
-    #[error("device `{found}` is not one of this version's: cpu, reference")]
+    #[error("device `{found}` is not one of this version's: auto, cpu, reference, cuda, cuda:N")]
     UnknownDevice {
         /// The name asked for.
         found: String,
     },
+    /// A GPU in a build without them.
+    #[error("this build cannot use NVIDIA GPUs; build turbospark with `--features cuda`, or use --device cpu")]
+    NoCuda,
+    /// A GPU that cannot be used.
+    #[cfg(feature = "cuda")]
+    #[error(transparent)]
+    Cuda(#[from] cuda::CudaError),
     /// A `scripted:` file that is not understood.
     #[error("{}: {reason}", .path.display())]
     Script {

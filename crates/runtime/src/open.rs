@@ -2,6 +2,7 @@
 
 use crate::capture::{CaptureKind, Recorder};
 use crate::checkpoint::ModelFiles;
+use crate::device::{DeviceKind, UseDevice};
 use crate::experts::{self, ExpertChoice, ExpertReport};
 use crate::kv::{self, KvChoice, KvReport};
 use crate::machine::Machine;
@@ -10,8 +11,6 @@ use crate::producer::LogitProducer;
 use crate::session_pool::{AsProducer, Sessions, block_bytes};
 use crate::steering::{SteerFile, Steering};
 use crate::{RuntimeError, scripted};
-use cpu::CpuDevice;
-use plan::reference::ReferenceDevice;
 use plan::{
     Budget, Caps, Device, Exec, KV_BLOCK, KvPlan, KvType, KvTypes, Limits, Passes, Place, PlanError, PrefixTree,
     Program, WeightRole, lower_with,
@@ -19,33 +18,10 @@ use plan::{
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::path::Path;
-use std::str::FromStr;
 use std::time::{Duration, Instant};
 use tokenizer::Tokenizer;
 use weights::gturbo::Verify;
 use weights::{DType, Weights};
-
-/// Which device runs the model.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum DeviceKind {
-    /// The CPU's kernels.
-    #[default]
-    Cpu,
-    /// The scalar reference interpreter: slow, and what every other device is measured against.
-    Reference,
-}
-
-impl FromStr for DeviceKind {
-    type Err = RuntimeError;
-
-    fn from_str(text: &str) -> Result<Self, RuntimeError> {
-        match text {
-            "cpu" | "auto" => Ok(Self::Cpu),
-            "reference" => Ok(Self::Reference),
-            other => Err(RuntimeError::UnknownDevice { found: other.to_owned() }),
-        }
-    }
-}
 
 /// How to open a model.
 #[derive(Clone, Debug)]
@@ -219,11 +195,7 @@ pub fn open_logits(model: impl AsRef<OsStr>, options: &OpenOptions) -> Result<Op
 impl ModelFiles {
     /// The program that the options' device would run.
     pub fn program(&self, options: &OpenOptions) -> Result<Program, RuntimeError> {
-        let caps = match options.device {
-            DeviceKind::Cpu => CpuDevice::new(options.threads).caps(),
-            DeviceKind::Reference => ReferenceDevice.caps(),
-        };
-        Ok(self.lower(&caps, options)?.0)
+        options.device.open(options.threads, Lower { files: self, options })
     }
 
     /// The program and the weights it refers to.
@@ -254,18 +226,44 @@ impl ModelFiles {
     /// The memory that a context would take on the options' device, exactly; loads nothing.
     pub fn memory(&self, options: &OpenOptions, context: usize) -> Result<Budget, RuntimeError> {
         let KvChoice::Plan(kv) = &options.kv else { return Err(RuntimeError::KvNotMeasured) };
-        let device = CpuDevice::new(options.threads);
-        let caps = if options.device == DeviceKind::Cpu { device.caps() } else { ReferenceDevice.caps() };
-        let (mut program, weights) = self.lower(&caps, options)?;
+        options.device.open(options.threads, Sum { files: self, options, kv, context })
+    }
+}
+
+/// Lowers for a device.
+struct Lower<'a> {
+    files: &'a ModelFiles,
+    options: &'a OpenOptions,
+}
+
+impl UseDevice for Lower<'_> {
+    type Output = Program;
+
+    fn with<D: Device>(self, device: &D, _: usize) -> Result<Program, RuntimeError> {
+        Ok(self.files.lower(&device.caps(), self.options)?.0)
+    }
+}
+
+/// Adds up a device's memory.
+struct Sum<'a> {
+    files: &'a ModelFiles,
+    options: &'a OpenOptions,
+    kv: &'a KvPlan,
+    context: usize,
+}
+
+impl UseDevice for Sum<'_> {
+    type Output = Budget;
+
+    fn with<D: Device>(self, device: &D, _: usize) -> Result<Budget, RuntimeError> {
+        let Self { files, options, kv, context } = self;
+        let (mut program, weights) = files.lower(&device.caps(), options)?;
         program.keep_kv(kv)?;
         if options.experts != ExpertChoice::Auto {
-            self.place(&mut program, &weights, &caps, options)?;
+            files.place(device, &mut program, &weights, options)?;
         }
         let programs = [program];
-        let budget = |limits: &Limits| match options.device {
-            DeviceKind::Cpu => device.memory(&programs, &weights, limits),
-            DeviceKind::Reference => ReferenceDevice.memory(&programs, &weights, limits),
-        };
+        let budget = |limits: &Limits| device.memory(&programs, &weights, limits);
         let block = block_bytes(&budget(&limits(options, kv, KV_BLOCK))?);
         Ok(budget(&options.sessions.bound(limits(options, kv, context), context, block))?)
     }
@@ -274,35 +272,49 @@ impl ModelFiles {
 impl ModelFiles {
     /// Where opening the model would keep its experts; `None` if there are none. Loads nothing.
     pub fn experts(&self, options: &OpenOptions) -> Result<Option<ExpertReport>, RuntimeError> {
-        let device = CpuDevice::new(options.threads);
-        let caps = if options.device == DeviceKind::Cpu { device.caps() } else { ReferenceDevice.caps() };
-        let (mut program, weights) = self.lower(&caps, options)?;
-        if let KvChoice::Plan(kv) = &options.kv {
-            program.keep_kv(kv)?;
-        }
-        self.place(&mut program, &weights, &caps, options)
+        options.device.open(options.threads, PlaceExperts { files: self, options })
     }
 
-    fn place(
+    fn place<D: Device>(
         &self,
+        device: &D,
         program: &mut Program,
         weights: &Weights,
-        caps: &Caps,
         options: &OpenOptions,
     ) -> Result<Option<ExpertReport>, RuntimeError> {
         let plain = KvPlan::from(KvTypes::both(KvType::F16));
         let kv = if let KvChoice::Plan(kv) = &options.kv { kv } else { &plain };
         let budget = |program: &Program, context| {
-            let (programs, limits) = (std::slice::from_ref(program), limits(options, kv, context));
-            match options.device {
-                DeviceKind::Cpu => CpuDevice::new(options.threads).memory(programs, weights, &limits),
-                DeviceKind::Reference => ReferenceDevice.memory(programs, weights, &limits),
-            }
+            device.memory(std::slice::from_ref(program), weights, &limits(options, kv, context))
         };
-        let available = options.memory.or_else(|| Machine::default().available_memory());
-        let placed = experts::place((program, weights), caps, options, (self.spec.context, available), &budget)?;
-        Ok(placed.report)
+        let available = available(device, options);
+        let context = (self.spec.context, available);
+        Ok(experts::place((program, weights), &device.caps(), options, context, &budget)?.report)
     }
+}
+
+/// Places a model's experts.
+struct PlaceExperts<'a> {
+    files: &'a ModelFiles,
+    options: &'a OpenOptions,
+}
+
+impl UseDevice for PlaceExperts<'_> {
+    type Output = Option<ExpertReport>;
+
+    fn with<D: Device>(self, device: &D, _: usize) -> Result<Self::Output, RuntimeError> {
+        let Self { files, options } = self;
+        let (mut program, weights) = files.lower(&device.caps(), options)?;
+        if let KvChoice::Plan(kv) = &options.kv {
+            program.keep_kv(kv)?;
+        }
+        files.place(device, &mut program, &weights, options)
+    }
+}
+
+/// Bytes that may be used: those asked for, else what the device has free, else what the machine has.
+fn available<D: Device>(device: &D, options: &OpenOptions) -> Option<u64> {
+    options.memory.or_else(|| device.available()).or_else(|| Machine::default().available_memory())
 }
 
 /// Compiles the model for its device within the memory there is.
@@ -326,12 +338,24 @@ pub(crate) fn with_exec<U: UseExec>(
     options: &OpenOptions,
     user: U,
 ) -> Result<(U::Output, OpenReport), RuntimeError> {
-    match options.device {
-        DeviceKind::Cpu => {
-            let device = CpuDevice::new(options.threads);
-            Ok(user.with(compile(&device, files, options, device.threads())?))
-        }
-        DeviceKind::Reference => Ok(user.with(compile(&ReferenceDevice, files, options, 1)?)),
+    options.device.open(options.threads, Compile { files, options, user })
+}
+
+/// Compiles a model on a device and hands it over.
+struct Compile<'a, U> {
+    files: &'a ModelFiles,
+    options: &'a OpenOptions,
+    user: U,
+}
+
+impl<U: UseExec> UseDevice for Compile<'_, U> {
+    type Output = (U::Output, OpenReport);
+
+    fn with<D: Device>(self, device: &D, threads: usize) -> Result<Self::Output, RuntimeError>
+    where
+        D::Exec: Send + 'static,
+    {
+        Ok(self.user.with(compile(device, self.files, self.options, threads)?))
     }
 }
 
@@ -390,7 +414,7 @@ fn compile<D: Device>(
     let unused = files.unused(&programs);
     let mut notes = files.spec.notes.clone();
     notes.extend(options.quantize.and_then(|to| kept_as_stored(&programs, to)));
-    let available = options.memory.or_else(|| Machine::default().available_memory());
+    let available = available(device, options);
     let one = |program: &Program, context| {
         device.memory(std::slice::from_ref(program), &weights, &limits(options, &kv, context))
     };

@@ -1,12 +1,22 @@
 //! Paths and expected values of the golden models.
 
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use weights::Tensor;
 use weights::safetensors::SafetensorsFile;
 
-/// The folder of a golden model.
+/// Where the golden models are, if not where this crate was built.
+static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+
+/// Says, once, where the golden models are: for a binary that runs where this crate was not built.
+pub fn find_golden_in(folder: PathBuf) {
+    FOLDER.get_or_init(|| folder);
+}
+
+/// The folder of a golden model, or with an empty name of all.
 pub fn golden(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("golden").join(name)
+    let built = || Path::new(env!("CARGO_MANIFEST_DIR")).join("golden");
+    FOLDER.get().map_or_else(built, PathBuf::clone).join(name)
 }
 
 /// Reference values of one golden model.

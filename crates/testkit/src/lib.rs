@@ -5,7 +5,7 @@
 //! real models by llama.cpp. [`synthetic`] makes seeded random models of any shape, [`Random`] random tensors of
 //! every storage type, [`smollm2`] the one real model that tests download.
 //!
-//! Everything here panics on a mistake: it is for tests only.
+//! Everything here panics on a mistake: it is for tests, and for `turbospark selftest`, only.
 #![forbid(unsafe_code)]
 
 mod checkpoint;
@@ -18,7 +18,7 @@ mod synthetic;
 mod upcycled;
 
 pub use checkpoint::{Model, checkpoint};
-pub use golden::{Expected, GoldenFile, families, golden, nmse, quantised, worst};
+pub use golden::{Expected, GoldenFile, families, find_golden_in, golden, nmse, quantised, worst};
 pub use parts::{take_apart, with_whole};
 pub use random::Random;
 pub use real::{model_store, smollm2};

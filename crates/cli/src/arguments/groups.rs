@@ -58,7 +58,7 @@ pub(crate) struct VerboseFlag {
 /// Where a model is placed and how much memory it may take.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct PlaceFlags {
-    /// Device: auto, cpu, or reference (slow, for checking)
+    /// Device: auto, cpu, cuda or cuda:N (an NVIDIA GPU; `turbospark devices` lists them), or reference (slow, for checking)
     #[arg(long, value_name = "NAME", default_value = "auto", value_parser = device)]
     pub(crate) device: DeviceKind,
     /// Type of cached keys and values: f32, f16, q8, q4, tq4, tq3.5, tq3 or tq2

@@ -7,11 +7,11 @@ pub(crate) use groups::{
     CaptureFlags, GenerationFlags, HomeFlag, ModelArgument, OpenFlags, PlaceFlags, SessionFlags, StoreFlags,
     VerboseFlag,
 };
-pub(crate) use values::{Tokens, positive, quantize};
+pub(crate) use values::{Tokens, device, positive, quantize};
 
 use crate::commands::{
-    bench, chat_template, complete, completions, imatrix, inspect, list, logits, pack, path, perplexity, pull, rm, run,
-    tokenize, verify,
+    bench, chat_template, complete, completions, devices, imatrix, inspect, list, logits, pack, path, perplexity, pull,
+    rm, run, selftest, tokenize, verify,
 };
 use crate::failure::Failure;
 use clap::{CommandFactory, Parser, Subcommand};
@@ -60,6 +60,10 @@ pub(crate) enum Command {
     Bench(bench::Bench),
     /// Measure how well a model predicts a text, also against a reference
     Perplexity(perplexity::Perplexity),
+    /// List what models can run on here, and why something cannot be used
+    Devices(devices::Devices),
+    /// Check a device against the scalar reference, the golden models and the exactness contract
+    Selftest(selftest::Selftest),
     /// Print a completion script for a shell
     Completions(completions::Completions),
 }

@@ -14,7 +14,7 @@ use bandwidth::Bandwidth;
 use clap::Args;
 use foundation::TokenId;
 use plan::{Budget, WeightRole};
-use runtime::{ExpertStats, LogitProducer, ModelFiles, OpenOptions, Want};
+use runtime::{DeviceKind, ExpertStats, LogitProducer, ModelFiles, OpenOptions, Want, copy_bandwidth};
 use serde_json::{Map, Value, json};
 use spread::Spread;
 use std::ffi::OsStr;
@@ -123,7 +123,7 @@ impl Bench {
                 // Of the last repetition, when the slots have found their experts.
                 *experts = runner.producer.expert_stats().zip(before).map(|(now, before)| now.since(&before));
                 if matches!(arm, Arm::Decode(_)) {
-                    bandwidths.push(bandwidth.measure());
+                    bandwidths.push(copy_bandwidth(options.device)?.unwrap_or_else(|| bandwidth.measure()));
                 }
             }
             if rep == 0 {
@@ -141,6 +141,7 @@ impl Bench {
             experts: self.stats.then_some(experts),
             rates: arms.into_iter().zip(rates.iter().map(|r| Spread::of(r))).collect(),
             bandwidth: Spread::of(&bandwidths),
+            own_memory: matches!(options.device, DeviceKind::Cuda(_)),
             traffic: Traffic::of(&model, &options)?,
         };
         match self.json {
@@ -263,6 +264,8 @@ struct Outcome {
     /// How streamed experts served each arm, if that was asked for.
     experts: Option<Vec<Option<ExpertStats>>>,
     bandwidth: Spread,
+    /// Whether the bandwidth is of the device's own memory, reads and writes together.
+    own_memory: bool,
     traffic: Option<Traffic>,
 }
 
@@ -311,10 +314,11 @@ impl Outcome {
 
     fn text(&self) -> String {
         let mut text = format!(
-            "opened in {:.3} s, first token after {:.3} s more, {} threads, memory read at {:.2} GB/s\n",
+            "opened in {:.3} s, first token after {:.3} s more, {} threads, {} at {:.2} GB/s\n",
             self.load,
             self.first,
             self.threads,
+            if self.own_memory { "the device's memory copied" } else { "memory read" },
             self.bandwidth.median / 1e9
         );
         for (at, (arm, rate)) in self.rates.iter().enumerate() {

@@ -4,6 +4,7 @@ pub(crate) mod bench;
 pub(crate) mod chat_template;
 pub(crate) mod complete;
 pub(crate) mod completions;
+pub(crate) mod devices;
 pub(crate) mod imatrix;
 pub(crate) mod inspect;
 pub(crate) mod list;
@@ -14,6 +15,7 @@ pub(crate) mod perplexity;
 pub(crate) mod pull;
 pub(crate) mod rm;
 pub(crate) mod run;
+pub(crate) mod selftest;
 pub(crate) mod tokenize;
 pub(crate) mod verify;
 
@@ -40,6 +42,8 @@ pub(crate) fn execute(command: Command) -> Result<(), Failure> {
         Command::Tokenize(tokenize) => tokenize.execute(),
         Command::ChatTemplate(template) => template.execute(),
         Command::Logits(logits) => logits.execute(),
+        Command::Devices(devices) => devices.execute(),
+        Command::Selftest(selftest) => selftest.execute(),
         Command::Bench(bench) => bench.execute(),
         Command::Perplexity(perplexity) => perplexity.execute(),
         Command::Completions(completions) => completions.execute(),

@@ -62,11 +62,19 @@ fn malformed_calls_exit_with_2() {
         (&["bench", m, "--stop", "x"], "unexpected argument"),
         (&["perplexity", m], "--text"),
         (&["perplexity", m, "--text", "x", "--tg", "1"], "unexpected argument"),
+        (&["devices", "x"], "unexpected argument"),
+        (&["selftest", "--device", "gpu"], "cpu, reference, cuda, cuda:N"),
+        (&["selftest", "--only", "all"], "steps, golden, exact"),
         (&["completions", "cobol"], "SHELL"),
         (&["completions", "bash", "--home", "x"], "unexpected argument"),
     ];
     for (call, text) in cases {
         desk.run(call).fails(2, &[text]);
+    }
+    // A build without GPUs says how to make one with them.
+    if cfg!(not(feature = "cuda")) {
+        desk.run(&["run", m, "hi", "--device", "cuda"]).fails(2, &["--features cuda", "--device cpu"]);
+        desk.run(&["bench", m, "--device", "cuda:1"]).fails(2, &["--features cuda"]);
     }
 }
 
@@ -96,6 +104,7 @@ fn failures_exit_with_1_and_one_line() {
         (&["run", "cut.gguf", "hi"], &["cut.gguf"]),
         (&["run", "empty.gguf", "hi"], &["empty.gguf"]),
         (&["run", "folder", "hi"], &["folder"]),
+        (&["selftest", "--golden", "nowhere"], &["no golden models in nowhere", "crates/testkit/golden"]),
         (&["run", m, ""], &["the prompt is empty"]),
         (&["run", m, " \n"], &["the prompt is empty"]),
         (&["run", m, "-"], &["the prompt is empty"]),

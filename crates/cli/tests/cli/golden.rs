@@ -259,3 +259,24 @@ fn paths_need_not_be_ascii_nor_utf_8() {
         assert!(out.is_file());
     }
 }
+
+#[test]
+fn selftest_checks_golden_models_and_counts_what_fails() {
+    let desk = Desk::new();
+    let out = desk.run(&["selftest", "--device", "cpu", "--threads", "2", "--only", "golden"]).success();
+    assert!(out.starts_with("cpu golden: golden models: ") && out.lines().count() == 1, "{out}");
+    // Missing files end the part, and the command.
+    std::fs::create_dir_all(desk.path().join("empty/llama")).expect("made");
+    let outcome = desk.run(&["selftest", "--only", "golden", "--golden", "empty"]);
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    assert!(outcome.out.contains("stopped: ") && outcome.err == "error: 1 checks of cpu failed\n", "{outcome:?}");
+}
+
+#[test]
+fn devices_are_listed_with_why_not() {
+    let desk = Desk::new();
+    let out = desk.run(&["devices"]).success();
+    assert!(out.contains("cpu ") && out.contains("reference") && out.contains("cuda"), "{out}");
+    let json = desk.run(&["devices", "--json"]).json();
+    assert_eq!(json[0]["name"], "cpu", "{json}");
+}

@@ -1,17 +1,15 @@
-//! Every plain step × storage type × shape, on each device against the reference device.
+//! Every plain step × storage type × shape, on a device against the reference device.
 
 mod mixtures;
 mod recurrent;
 mod sparse;
 mod streams;
 
-use cpu::CpuDevice;
-use cpu::isa::Isa;
+use crate::{Driver, Failures, Graph};
 use model::{Activation, Pairing, Rope, RopeScaling};
 use plan::reference::ReferenceDevice;
 use plan::{Device, KvSpec, KvType, KvTypes, Limits, Program, Slot, Step, Want};
 use testkit::{Random, nmse};
-use turbospark_conformance::{Driver, Failures, Graph};
 use weights::{DType, Weights};
 
 const FLOATS: &[DType] = DType::MATRICES.split_at(3).0;
@@ -32,8 +30,11 @@ const SEVERAL: &[Feeds] = &[&[(0, 13)], &[(0, 2), (1, 9)]];
 const MIXED: &[Feeds] =
     &[&[(0, 37)], &[(1, 3), (0, 1)], &[(0, 29), (1, 33), (2, 1)], &[(1, 1)], &[(2, 1), (0, 1), (1, 1)], &[(0, 40)]];
 
-struct Case {
-    name: String,
+/// A program around a step, what it is fed, and how far a device may be from the reference device.
+#[derive(Debug)]
+pub struct Case {
+    /// Step, storage type and shape.
+    pub name: String,
     program: Program,
     weights: Weights,
     runs: &'static [Feeds],
@@ -51,7 +52,10 @@ impl Case {
     }
 
     /// All rows' outputs, run by run.
-    fn outputs<D: Device>(&self, device: &D, kv: KvTypes) -> Vec<f32> {
+    ///
+    /// # Panics
+    /// If the device refuses the program or fails.
+    pub fn outputs<D: Device>(&self, device: &D, kv: KvTypes) -> Vec<f32> {
         let limits = Limits { rows: 80, wanted: 80, blocks: 12, kv, sequences: 99, state_slots: 24 };
         let mut driver = Driver::of_program(device, self.program.clone(), &self.weights, limits);
         let ids: Vec<_> = (0..3).map(|_| driver.sequences.open()).collect();
@@ -201,7 +205,8 @@ fn attentions() -> Vec<Case> {
     cases
 }
 
-fn every_case() -> Vec<Case> {
+/// Every case there is.
+pub fn every_case() -> Vec<Case> {
     let steps = [linears(), embeds(), pointwise(), ropes(), attentions()];
     let later = [mixtures::cases(), recurrent::cases(), sparse::cases(), streams::cases()];
     steps.into_iter().chain(later).flatten().collect()
@@ -218,8 +223,11 @@ fn packed(program: &Program) -> impl Iterator<Item = KvTypes> {
 }
 
 /// Runs all cases on a device, with every cache type it has.
-fn suite<D: Device>(device: &D) {
-    let mut failures = Failures::default();
+///
+/// # Panics
+/// If the device refuses a program or fails.
+pub fn steps<D: Device>(device: &D, failures: &mut Failures) {
+    let known = |kv: &KvTypes| [kv.k, kv.v].iter().all(|t| device.caps().kv.contains(t));
     for case in every_case() {
         let expected = case.outputs(&ReferenceDevice, F32);
         assert!(expected.iter().any(|x| *x != 0.0) && expected.iter().all(|x| x.is_finite()), "{}", case.name);
@@ -228,41 +236,14 @@ fn suite<D: Device>(device: &D) {
         } else {
             &[F32, F16, KvTypes { k: KvType::F32, v: KvType::F16 }, KvTypes { k: KvType::F16, v: KvType::F32 }]
         };
-        for kv in types.iter().filter(|kv| [kv.k, kv.v].iter().all(|t| device.caps().kv.contains(t))) {
+        for kv in types.iter().filter(|kv| known(kv)) {
             let error = nmse(&case.outputs(device, *kv), &expected);
             failures.within(format!("{}, cache {kv}", case.name), error, case.limit);
         }
         // What is stored differs with these, and is the same on both devices.
-        for kv in packed(&case.program) {
+        for kv in packed(&case.program).filter(|kv| known(kv)) {
             let error = nmse(&case.outputs(device, kv), &case.outputs(&ReferenceDevice, kv));
             failures.within(format!("{}, cache {kv}", case.name), error, case.limit);
         }
     }
-    failures.finish();
-}
-
-#[test]
-fn reference() {
-    suite(&ReferenceDevice);
-}
-
-#[test]
-fn cpu() {
-    suite(&CpuDevice::new(Some(2)));
-}
-
-#[test]
-fn cpu_scalar() {
-    suite(&CpuDevice::new(Some(3)).with_isa(Isa::SCALAR));
-}
-
-/// Instruction sets are free to differ in bits, but so far none does; a change here should be a decision.
-#[test]
-fn instruction_sets_agree_bit_for_bit() {
-    let (best, scalar) = (CpuDevice::new(Some(2)), CpuDevice::new(Some(2)).with_isa(Isa::SCALAR));
-    let mut failures = Failures::default();
-    for case in every_case() {
-        failures.same(&case.name, &case.outputs(&best, F16), &case.outputs(&scalar, F16));
-    }
-    failures.finish();
 }

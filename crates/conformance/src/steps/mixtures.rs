@@ -1,9 +1,9 @@
 //! Mixtures of experts: routing by every rule, and banks of every storage type.
 
 use super::{ACTIVATIONS, Case, EXACT, FLOATS, QUANTISED, SEVERAL};
+use crate::Graph;
 use model::{Groups, Routing, Score};
 use plan::{BankWeights, Slot, Step};
-use turbospark_conformance::Graph;
 use weights::DType;
 
 const EXPERTS: usize = 6;

@@ -1,9 +1,9 @@
 //! Attention with sinks, with keys and values of different widths, and over chosen blocks of positions.
 
 use super::{Case, EXACT, FLOATS, MIXED, QUANTISED, ROUNDED, SEVERAL};
+use crate::Graph;
 use model::{Pairing, Rope, RopeScaling};
 use plan::{BlockScore, KvSpec, Select, Slot, Step};
-use turbospark_conformance::Graph;
 
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
