@@ -8,7 +8,14 @@ use crate::options::{Event, PullOptions, Sink};
 
 /// Held until dropped.
 pub(crate) struct Lock {
-    _file: File,
+    file: File,
+}
+
+impl Drop for Lock {
+    /// Closing the file is not enough: a child process that is just being started holds a copy of it until it runs its program.
+    fn drop(&mut self) {
+        let _ = self.file.unlock();
+    }
 }
 
 impl Lock {
@@ -36,7 +43,7 @@ impl Lock {
             .open(path)
             .map_err(|source| HubError::io("create", path, source))?;
         match file.try_lock() {
-            Ok(()) => Ok(Some(Self { _file: file })),
+            Ok(()) => Ok(Some(Self { file })),
             Err(TryLockError::WouldBlock) => Ok(None),
             Err(TryLockError::Error(source)) => Err(HubError::io("lock", path, source)),
         }
