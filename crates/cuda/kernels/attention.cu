@@ -7,7 +7,7 @@
 #define BLOCK 32
 // Positions whose softmax is one piece, aligned to absolute position; pieces are merged in order. What a row gets depends on nothing
 // but its position and what is stored.
-#define PIECE 128
+#define PIECE 64
 #define THREADS 128
 // Channels of a value that one block of threads sums up: two a thread.
 #define WIDTH 256
@@ -27,16 +27,25 @@ template <> __device__ __forceinline__ float read<u16>(u16 x) { return half_bits
 __device__ __forceinline__ void write(float *to, float x) { *to = x; }
 __device__ __forceinline__ void write(u16 *to, float x) { *to = to_half(x); }
 
-// A block of threads a row.
-template <typename S> __device__ __forceinline__ void append(const float *x, S *cache, const Tables &t, int heads, int dim) {
+template <typename S> __device__ __forceinline__ void store(const float *x, S *cache, const Tables &t, int heads, int dim) {
     const int row = blockIdx.x, position = t.positions[row];
     S *block = cache + block_of(t, row, position) * heads * BLOCK * dim;
     for (int i = threadIdx.x; i < heads * dim; i += blockDim.x)
         write(block + (i64)(i / dim * BLOCK + position % BLOCK) * dim + i % dim, x[(i64)row * heads * dim + i]);
 }
 
-extern "C" __global__ void append_F32(const float *x, float *cache, const Tables t, int heads, int dim) { append(x, cache, t, heads, dim); }
-extern "C" __global__ void append_F16(const float *x, u16 *cache, const Tables t, int heads, int dim) { append(x, cache, t, heads, dim); }
+// Keys, and values where the grid's second dimension has two. A block of threads a row of either.
+#define APPEND(K, V, KN, VN)                                                                                           \
+    extern "C" __global__ void append_##KN##_##VN(const float *k, const float *v, K *keys, V *values, const Tables t, int heads, int k_dim, int v_dim) { \
+        BEGIN                                                                                                          \
+        if (blockIdx.y == 0) store(k, keys, t, heads, k_dim);                                                          \
+        else store(v, values, t, heads, v_dim);                                                                        \
+    }
+
+APPEND(float, float, F32, F32)
+APPEND(float, u16, F32, F16)
+APPEND(u16, float, F16, F32)
+APPEND(u16, u16, F16, F16)
 
 struct Attention {
     Tables t;
@@ -78,6 +87,7 @@ __device__ __forceinline__ bool reads(const Attention &a, const float *own, int 
 // Up to GROUP query heads of one kv head of one row, WIDTH channels of their values. Grid: (kv heads x groups x widths, rows, pieces
 // or 1). Shared memory: GROUP * (k_dim + PIECE) floats.
 template <typename K, typename V, int GROUP> __device__ __forceinline__ void attend(const Attention &a) {
+    constexpr int TOGETHER = GROUP == 8 ? 2 : 4;
     extern __shared__ float shared[];
     __shared__ float most_of[GROUP], sum_of[GROUP];
     float *q = shared, *scores = shared + GROUP * a.k_dim;
@@ -107,45 +117,63 @@ template <typename K, typename V, int GROUP> __device__ __forceinline__ void att
     __syncthreads();
     for (; piece <= end; piece++) {
         const int from = max(low, piece * PIECE), to = min(position, piece * PIECE + PIECE - 1);
-        // Scores: `lanes` lanes a position.
-        const int together = THREADS / lanes;
-        for (int base = piece * PIECE; base < piece * PIECE + PIECE; base += together) {
-            const int p = base + tid / lanes, part = tid % lanes;
-            const bool seen = p >= from && p <= to && (!own || reads(a, own, position, p));
-            float dot[GROUP];
+        // Scores: `lanes` lanes a position, TOGETHER positions of a lane at a time, so that loads overlap.
+        const int apart = THREADS / lanes, part = tid % lanes;
+        for (int base = piece * PIECE + tid / lanes; base - tid / lanes < piece * PIECE + PIECE; base += apart * TOGETHER) {
+            float dot[TOGETHER][GROUP];
+            bool seen[TOGETHER];
+            const K *key[TOGETHER];
 #pragma unroll
-            for (int g = 0; g < GROUP; g++) dot[g] = 0.0f;
-            if (seen) {
-                const K *key = (const K *)a.k + ((block_of(a.t, row, p) * a.kv_heads + kv_head) * BLOCK + p % BLOCK) * a.k_dim;
-                if (aligned) {
-                    for (int c = part; c < chunks; c += lanes) {
-                        float k[8];
-                        int at[2];
-                        if (sizeof(K) == 4) weights8<F32>((const u8 *)key, c, k, at);
-                        else weights8<F16>((const u8 *)key, c, k, at);
+            for (int u = 0; u < TOGETHER; u++) {
+                const int p = base + u * apart;
+                seen[u] = p >= from && p <= to && (!own || reads(a, own, position, p));
+                // What is not seen reads a position that is, and does not count.
+                const int there = seen[u] ? p : position;
+                key[u] = (const K *)a.k + ((block_of(a.t, row, there) * a.kv_heads + kv_head) * BLOCK + there % BLOCK) * a.k_dim;
 #pragma unroll
-                        for (int g = 0; g < GROUP; g++)
-                            if (g < own_heads) {
-                                float4 x = *(const float4 *)(q + g * a.k_dim + 8 * c), y = *(const float4 *)(q + g * a.k_dim + 8 * c + 4);
-                                float s = dot[g];
-                                s = fmaf(k[0], x.x, s), s = fmaf(k[1], x.y, s), s = fmaf(k[2], x.z, s), s = fmaf(k[3], x.w, s);
-                                s = fmaf(k[4], y.x, s), s = fmaf(k[5], y.y, s), s = fmaf(k[6], y.z, s), s = fmaf(k[7], y.w, s);
-                                dot[g] = s;
-                            }
+                for (int g = 0; g < GROUP; g++) dot[u][g] = 0.0f;
+            }
+            if (aligned) {
+                for (int c = part; c < chunks; c += lanes) {
+                    float k[TOGETHER][8];
+                    int at[2];
+#pragma unroll
+                    for (int u = 0; u < TOGETHER; u++) {
+                        if (sizeof(K) == 4) weights8<F32>((const u8 *)key[u], c, k[u], at);
+                        else weights8<F16>((const u8 *)key[u], c, k[u], at);
                     }
-                } else {
-                    for (int c = part; c < a.k_dim; c += lanes) {
-                        float k = read<K>(key[c]);
 #pragma unroll
-                        for (int g = 0; g < GROUP; g++)
-                            if (g < own_heads) dot[g] = fmaf(k, q[g * a.k_dim + c], dot[g]);
+                    for (int g = 0; g < GROUP; g++) {
+                        if (g >= own_heads) continue;
+                        float4 x = *(const float4 *)(q + g * a.k_dim + 8 * c), y = *(const float4 *)(q + g * a.k_dim + 8 * c + 4);
+#pragma unroll
+                        for (int u = 0; u < TOGETHER; u++) {
+                            const float *v = k[u];
+                            float s = dot[u][g];
+                            s = fmaf(v[0], x.x, s), s = fmaf(v[1], x.y, s), s = fmaf(v[2], x.z, s), s = fmaf(v[3], x.w, s);
+                            s = fmaf(v[4], y.x, s), s = fmaf(v[5], y.y, s), s = fmaf(v[6], y.z, s), s = fmaf(v[7], y.w, s);
+                            dot[u][g] = s;
+                        }
                     }
                 }
+            } else {
+                for (int c = part; c < a.k_dim; c += lanes)
+#pragma unroll
+                    for (int u = 0; u < TOGETHER; u++) {
+                        float k = read<K>(key[u][c]);
+#pragma unroll
+                        for (int g = 0; g < GROUP; g++)
+                            if (g < own_heads) dot[u][g] = fmaf(k, q[g * a.k_dim + c], dot[u][g]);
+                    }
             }
 #pragma unroll
-            for (int g = 0; g < GROUP; g++) {
-                float s = lane_sum(dot[g], lanes);
-                if (part == 0) scores[g * PIECE + p % PIECE] = seen ? s * a.scale : NEGATIVE_INFINITY;
+            for (int u = 0; u < TOGETHER; u++) {
+                const int p = base + u * apart;
+#pragma unroll
+                for (int g = 0; g < GROUP; g++) {
+                    float s = lane_sum(dot[u][g], lanes);
+                    if (part == 0 && p < piece * PIECE + PIECE) scores[g * PIECE + p % PIECE] = seen[u] ? s * a.scale : NEGATIVE_INFINITY;
+                }
             }
         }
         __syncthreads();
@@ -171,7 +199,7 @@ template <typename K, typename V, int GROUP> __device__ __forceinline__ void att
             for (int b = from / BLOCK; b <= to / BLOCK; b++) {
                 const int p0 = max(from, b * BLOCK), p1 = min(to, b * BLOCK + BLOCK - 1);
                 const V *values = (const V *)a.v + ((block_of(a.t, row, p0) * a.kv_heads + kv_head) * BLOCK) * (i64)a.v_dim + d0;
-#pragma unroll 4
+#pragma unroll 8
                 for (int p = p0; p <= p1; p++) {
                     const V *value = values + p % BLOCK * (i64)a.v_dim;
                     float v0 = read<V>(value[0]), v1 = two ? read<V>(value[THREADS]) : 0.0f;
@@ -212,9 +240,9 @@ template <typename K, typename V, int GROUP> __device__ __forceinline__ void att
 }
 
 #define ATTEND(K, V, KN, VN)                                                                                           \
-    extern "C" __global__ void __launch_bounds__(THREADS) attend_##KN##_##VN##_1(const Attention a) { attend<K, V, 1>(a); }  \
-    extern "C" __global__ void __launch_bounds__(THREADS) attend_##KN##_##VN##_4(const Attention a) { attend<K, V, 4>(a); }  \
-    extern "C" __global__ void __launch_bounds__(THREADS) attend_##KN##_##VN##_8(const Attention a) { attend<K, V, 8>(a); }
+    extern "C" __global__ void __launch_bounds__(THREADS) attend_##KN##_##VN##_1(const Attention a) { BEGIN attend<K, V, 1>(a); }  \
+    extern "C" __global__ void __launch_bounds__(THREADS) attend_##KN##_##VN##_4(const Attention a) { BEGIN attend<K, V, 4>(a); }  \
+    extern "C" __global__ void __launch_bounds__(THREADS) attend_##KN##_##VN##_8(const Attention a) { BEGIN attend<K, V, 8>(a); }
 
 ATTEND(float, float, F32, F32)
 ATTEND(float, u16, F32, F16)
@@ -223,6 +251,7 @@ ATTEND(u16, u16, F16, F16)
 
 // Merges the pieces of a row's head in order. Grid: (heads, rows).
 extern "C" __global__ void __launch_bounds__(THREADS) attend_join(const Attention a) {
+    BEGIN
     const int row = blockIdx.y, head = blockIdx.x, position = a.t.positions[row];
     const int low = a.window ? max(0, position + 1 - a.window) : 0, pieces = position / PIECE - low / PIECE + 1;
     const float *parts = a.parts + ((i64)row * a.heads + head) * a.pieces * (a.v_dim + 2);
@@ -313,13 +342,14 @@ template <typename K> __device__ __forceinline__ void mean_key(const Index &x) {
     if (lane == 0) x.keys[(i64)row * x.room + b] = total_order(score + 0.0f);
 }
 
-extern "C" __global__ void largest_key_F32(const Index x) { largest_key<float>(x); }
-extern "C" __global__ void largest_key_F16(const Index x) { largest_key<u16>(x); }
-extern "C" __global__ void mean_key_F32(const Index x) { mean_key<float>(x); }
-extern "C" __global__ void mean_key_F16(const Index x) { mean_key<u16>(x); }
+extern "C" __global__ void largest_key_F32(const Index x) { BEGIN largest_key<float>(x); }
+extern "C" __global__ void largest_key_F16(const Index x) { BEGIN largest_key<u16>(x); }
+extern "C" __global__ void mean_key_F32(const Index x) { BEGIN mean_key<float>(x); }
+extern "C" __global__ void mean_key_F16(const Index x) { BEGIN mean_key<u16>(x); }
 
 // A block of threads a (choice, row): the best blocks' numbers, then -1. `partial`: whether the row's own block counts.
 extern "C" __global__ void choose(int *keys, const int *positions, float *to, int choices, int count, int room, int block, int partial) {
+    BEGIN
     const int row = blockIdx.y, choice = blockIdx.x, position = positions[row];
     const int blocks = partial ? position / block + 1 : (position + 1) / block;
     int *own = keys + ((i64)row * choices + choice) * room;

@@ -9,6 +9,17 @@ typedef unsigned short u16;
 typedef unsigned int u32;
 typedef long long i64;
 
+// Every kernel begins with this: the next one may be placed beside it already, and nothing that others write is touched before all
+// that was started earlier is done. Weights, which nobody writes, may be asked for between the two.
+#if __CUDA_ARCH__ >= 900
+#define LET_NEXT_BEGIN asm volatile("griddepcontrol.launch_dependents;");
+#define WAIT_FOR_EARLIER asm volatile("griddepcontrol.wait;" ::: "memory");
+#else
+#define LET_NEXT_BEGIN
+#define WAIT_FOR_EARLIER
+#endif
+#define BEGIN LET_NEXT_BEGIN WAIT_FOR_EARLIER
+
 // -inf, as the empty maximum.
 #define NEGATIVE_INFINITY __int_as_float(0xff800000)
 #define POSITIVE_INFINITY __int_as_float(0x7f800000)
@@ -336,6 +347,11 @@ WEIGHTS8(IQ3_S) {
             w[4 * k + j] = signs >> (4 * k + j) & 1 ? -value : value;
         }
     }
+}
+
+// Asks for a row to be brought near.
+__device__ __forceinline__ void fetch(const u8 *row, i64 bytes, int lane) {
+    for (i64 at = lane * 128; at < bytes; at += 32 * 128) asm volatile("prefetch.global.L2 [%0];" ::"l"(row + at));
 }
 
 // One element of a row of plain floats.

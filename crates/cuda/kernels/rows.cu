@@ -3,12 +3,14 @@
 
 // A thread an element of `count`.
 #define EACH(i, count)                                                                                                 \
+    BEGIN                                                                                                              \
     i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;                                                                \
     if (i >= (count)) return;
 
 // A block a vector of `width`: to = x * rsqrt(mean(x^2) + eps) * weight. Vector v has the weights from
 // v % weight_vectors * width on.
 extern "C" __global__ void rms_norm(const float *x, const float *weight, float *to, int width, int weight_vectors, float eps) {
+    BEGIN
     const float *own = x + (i64)blockIdx.x * width;
     float *out = to + (i64)blockIdx.x * width;
     float squares = 0.0f;
@@ -103,6 +105,7 @@ extern "C" __global__ void hyper_add(float *into, const float *x, const float *i
 
 // A block a stream of a row.
 extern "C" __global__ void ngram_gate(const float *key, const float *query, const float *value, float *to, int width, int streams) {
+    BEGIN
     i64 at = (i64)blockIdx.x * width;
     float dot = 0.0f;
     for (int i = threadIdx.x; i < width; i += blockDim.x) dot = fmaf(key[at + i], query[at + i], dot);
@@ -115,6 +118,7 @@ extern "C" __global__ void ngram_gate(const float *key, const float *query, cons
 
 // A block a vector: mode 0 add, 1 ablate, 2 clamp, 3 renorm; see plan::Edit.
 extern "C" __global__ void steer(float *x, const float *direction, int width, int mode, float strength, float target, float threshold) {
+    BEGIN
     float *own = x + (i64)blockIdx.x * width;
     float along = 0.0f, row = 0.0f, length = 0.0f;
     for (int i = threadIdx.x; i < width; i += blockDim.x) {
@@ -141,6 +145,7 @@ extern "C" __global__ void steer(float *x, const float *direction, int width, in
 // chosen. Shared memory: 2 * experts + groups + top_k words.
 extern "C" __global__ void route(const float *logits, const float *choice_bias, const float *expert_scale, float *to, int experts,
                                  int top_k, int score, int groups, int groups_chosen, int renormalise, float factor) {
+    BEGIN
     extern __shared__ int shared[];
     float *scores = (float *)shared;
     int *merit = shared + experts, *group_key = merit + experts;

@@ -6,6 +6,7 @@
 // A thread an element of x: to = silu(sum over taps of weight * the row that many before).
 extern "C" __global__ void conv(const float *x, const float *weight, const float *state, float *to, const int *first, const int *sequences,
                                 const int *slots, int rows, int channels, int kernel, int dilation) {
+    BEGIN
     i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= (i64)rows * channels) return;
     const int row = i / channels, c = i % channels, before = (kernel - 1) * dilation, s = sequences[row];
@@ -22,6 +23,7 @@ extern "C" __global__ void conv(const float *x, const float *weight, const float
 
 // A thread a channel; blockIdx.y is the sequence: the last rows become the state.
 extern "C" __global__ void conv_move(const float *x, float *state, const int *first, const int *slots, int channels, int before) {
+    BEGIN
     const int c = blockIdx.x * blockDim.x + threadIdx.x, s = blockIdx.y;
     if (c >= channels) return;
     const int rows = first[s + 1] - first[s];
@@ -42,6 +44,7 @@ struct Delta {
 // A block of 128 threads: 128 columns of a value head's state, all rows of a sequence. Grid: (v heads, column blocks, sequences).
 // Shared memory: 2 * k_dim floats.
 extern "C" __global__ void __launch_bounds__(128) delta(const Delta d) {
+    BEGIN
     extern __shared__ float shared[];
     float *q = shared, *k = shared + d.k_dim;
     const int head = blockIdx.x, c = blockIdx.y * 128 + threadIdx.x, s = blockIdx.z;
@@ -84,6 +87,7 @@ extern "C" __global__ void __launch_bounds__(128) delta(const Delta d) {
 // A thread a sequence: the table rows that each token and those before it name. `hash` is multipliers, sizes, offsets.
 extern "C" __global__ void ngram_rows(const int *tokens, const i64 *hash, float *state, int *ids, const int *first, const int *slots,
                                       int sequences, int count, int heads, int end) {
+    BEGIN
     const int s = blockIdx.x * blockDim.x + threadIdx.x;
     if (s >= sequences) return;
     const i64 *multipliers = hash, *sizes = hash + count + 1, *offsets = sizes + heads;

@@ -67,6 +67,10 @@ pub(crate) fn facts(number: usize) -> Result<Facts, CudaError> {
     Ok(Facts { name, total: total as u64, capability: (major, minor) })
 }
 
+/// The virtual architecture from which on the images' kernels wait by themselves for those before: that of the machine code, not
+/// that of the PTX.
+const WAITS: i32 = 90;
+
 /// An open GPU with its kernels.
 pub(crate) struct Gpu {
     context: Arc<CudaContext>,
@@ -74,6 +78,8 @@ pub(crate) struct Gpu {
     modules: Vec<CUmodule>,
     functions: HashMap<String, CUfunction>,
     pub(crate) processors: usize,
+    /// Whether all kernels wait by themselves for those before, so that they may be placed early.
+    early: bool,
 }
 
 // SAFETY: handles of modules and functions are names of the context's objects, which the driver lets every thread use; each call
@@ -95,7 +101,8 @@ impl Gpu {
         let stream = context.new_stream().map_err(doing())?;
         let processors =
             context.attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT).map_err(doing())? as usize;
-        let mut gpu = Self { context, stream, modules: Vec::new(), functions: HashMap::new(), processors };
+        let (modules, functions) = (Vec::new(), HashMap::new());
+        let mut gpu = Self { context, stream, modules, functions, processors, early: true };
         for (image, names) in kernels::IMAGES.iter().zip(kernels::names()) {
             // SAFETY: the image is a whole fat binary, which says its own length.
             let module = unsafe { result::module::load_data(image.as_ptr().cast()) };
@@ -105,7 +112,13 @@ impl Gpu {
                 let found = CString::new(name.as_str()).unwrap_or_default();
                 // SAFETY: `module` was loaded above and lives as long as `gpu`.
                 let function = unsafe { result::module::get_function(module, found) };
-                gpu.functions.insert(name.clone(), function.map_err(failed(format!("finding the kernel {name}")))?);
+                let doing = || failed(format!("finding the kernel {name}"));
+                let function = function.map_err(doing())?;
+                let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_PTX_VERSION;
+                // SAFETY: the function was just found.
+                let made_for = unsafe { result::function::get_function_attribute(function, attribute) };
+                gpu.early &= made_for.map_err(doing())? >= WAITS;
+                gpu.functions.insert(name, function);
             }
         }
         Ok(Arc::new(gpu))
@@ -149,19 +162,28 @@ impl Gpu {
             *pointer = params.words.as_ptr().cast::<u8>().wrapping_add(*start).cast_mut().cast();
         }
         let [x, y, z] = grid.map(|n| n as u32);
+        let mut attribute = sys::CUlaunchAttribute {
+            id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+            pad: [0; 4],
+            value: sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },
+        };
+        let config = sys::CUlaunchConfig {
+            gridDimX: x,
+            gridDimY: y,
+            gridDimZ: z,
+            blockDimX: block as u32,
+            blockDimY: 1,
+            blockDimZ: 1,
+            sharedMemBytes: shared as u32,
+            hStream: self.stream.cu_stream(),
+            attrs: &mut attribute,
+            numAttrs: u32::from(self.early),
+        };
         // SAFETY: the function belongs to this context; the driver reads as many parameters as the kernel has, each at a place
         // inside `params`, whose room is larger than any kernel's parameters. What the kernel does with addresses is its own matter:
         // they are of memory that the program's owner holds.
-        let started = unsafe {
-            result::launch_kernel(
-                *function,
-                (x, y, z),
-                (block as u32, 1, 1),
-                shared as u32,
-                self.stream.cu_stream(),
-                &mut pointers[..starts.len()],
-            )
-        };
+        let started =
+            unsafe { sys::cuLaunchKernelEx(&config, *function, pointers.as_mut_ptr(), std::ptr::null_mut()).result() };
         started.map_err(failed(format!("starting {name} on {x} x {y} x {z} blocks of {block}")))
     }
 
@@ -368,6 +390,11 @@ impl Params {
         self.count += 1;
         self.one = true;
         self
+    }
+
+    /// Ends a struct that is a field: what follows is aligned as an address is.
+    pub(crate) fn end_inner(self) -> Self {
+        Self { len: self.len.next_multiple_of(size_of::<At>()), ..self }
     }
 
     /// Ends that.

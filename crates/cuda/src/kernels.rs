@@ -21,6 +21,9 @@ pub(crate) fn kv_name(kind: KvType) -> &'static str {
     if kind == KvType::F16 { "F16" } else { "F32" }
 }
 
+/// Types whose products of one row have fused forms.
+pub(crate) const FUSED: [DType; 6] = [DType::F16, DType::BF16, DType::Q4_0, DType::Q8_0, DType::Q4K, DType::Q6K];
+
 /// Every kernel that steps launch, image by image.
 pub(crate) fn names() -> [Vec<String>; 4] {
     let types = DType::MATRICES.iter();
@@ -30,6 +33,7 @@ pub(crate) fn names() -> [Vec<String>; 4] {
         })
         .collect();
     linear.extend(["F32", "F16", "BF16"].iter().flat_map(|t| [format!("linear_any_{t}"), format!("lookup_any_{t}")]));
+    linear.extend(FUSED.iter().flat_map(|t| [format!("linears_{t}"), format!("gate_up_{t}")]));
     let rows = [
         "rms_norm",
         "rope",
@@ -51,9 +55,10 @@ pub(crate) fn names() -> [Vec<String>; 4] {
     ];
     let floats = ["F32", "F16"];
     let mut attention: Vec<String> =
-        floats.iter().flat_map(|t| ["append", "largest_key", "mean_key"].map(|k| format!("{k}_{t}"))).collect();
+        floats.iter().flat_map(|t| ["largest_key", "mean_key"].map(|k| format!("{k}_{t}"))).collect();
     for k in floats {
         for v in floats {
+            attention.push(format!("append_{k}_{v}"));
             attention.extend([1, 4, 8].map(|group| format!("attend_{k}_{v}_{group}")));
         }
     }

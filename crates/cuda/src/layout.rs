@@ -71,7 +71,7 @@ pub(crate) fn states(programs: &[Program], limits: &Limits) -> (Vec<Vec<StatePla
 }
 
 /// Positions that are one piece of attention's softmax: `PIECE` of kernels/attention.cu.
-pub(crate) const PIECE: usize = 128;
+pub(crate) const PIECE: usize = 64;
 
 /// Bytes that pieces of attention may take beside those of one row.
 const PARTS: usize = 8 << 20;

@@ -53,17 +53,7 @@ impl Run<'_> {
 
     pub(super) fn attention(&self, step: &Step) -> Done {
         match step {
-            Step::Append { k, v, state } => {
-                let cache = self.cache(*state);
-                let types = cache.spec.types(self.limits.kv);
-                self.append(*k, (cache.k, kv_name(types.k)), &cache.spec, cache.spec.k_dim)?;
-                match v {
-                    Some(v) if cache.spec.v_dim > 0 => {
-                        self.append(*v, (cache.v, kv_name(types.v)), &cache.spec, cache.spec.v_dim)
-                    }
-                    _ => Ok(()),
-                }
-            }
+            Step::Append { k, v, state } => self.append(*k, *v, &self.cache(*state)),
             Step::Attend { q, state, heads, scale, window, sinks, select, to } => self.attend(&Attend {
                 q: *q,
                 cache: self.cache(*state),
@@ -81,11 +71,15 @@ impl Run<'_> {
         }
     }
 
-    fn append(&self, x: Slot, (cache, kind): (At, &str), spec: &KvSpec, dim: usize) -> Done {
+    fn append(&self, k: Slot, v: Option<Slot>, cache: &Cache) -> Done {
+        let KvSpec { heads, k_dim, v_dim, window, .. } = cache.spec;
+        let types = cache.spec.types(self.limits.kv);
+        let v = v.filter(|_| v_dim > 0);
+        let params = Params::each().at(self.slot(k)).maybe(v.map(|v| self.slot(v))).at(cache.k).at(cache.v);
         // The tables are a struct of their own: its fields are one parameter.
-        let params = Params::each().at(self.slot(x)).at(cache);
-        let params = self.tables(spec.window, params.structure()).end_structure().int(spec.heads).int(dim);
-        self.gpu.launch(&format!("append_{kind}"), [self.shape.rows, 1, 1], BLOCK, 0, &params)
+        let params = self.tables(window, params.structure()).end_structure().int(heads).int(k_dim).int(v_dim);
+        let name = format!("append_{}_{}", kv_name(types.k), kv_name(types.v));
+        self.gpu.launch(&name, [self.shape.rows, if v.is_some() { 2 } else { 1 }, 1], BLOCK, 0, &params)
     }
 
     fn attend(&self, a: &Attend<'_>) -> Done {

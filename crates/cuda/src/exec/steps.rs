@@ -3,7 +3,7 @@
 use super::Run;
 use crate::driver::{At, Params};
 use crate::error::CudaError;
-use crate::kernels::type_name;
+use crate::kernels::{FUSED, type_name};
 use crate::load::Stored;
 use model::{Activation, Pairing, Routing, Score};
 use plan::{BankWeights, Part, RopeId, Slot, SteerMode, Step, WeightId};
@@ -16,6 +16,9 @@ const BLOCK: usize = 256;
 /// Warps of a block of a product, and outputs a warp computes.
 const WARPS: usize = 4;
 const OUTPUTS: usize = 2;
+
+/// Products of one input that a fused form takes: `PARTS` of kernels/linear.cu.
+const PARTS: usize = 4;
 
 /// A product of rows with a matrix.
 struct Product<'a> {
@@ -53,7 +56,7 @@ impl Run<'_> {
             Step::Norm { x, weight, eps, to } => self.norm(*x, *weight, 1, *eps, *to),
             Step::HeadNorm { x, weight, heads, eps } => self.norm(*x, *weight, *heads, *eps, *x),
             Step::Linear { x, part } => self.linear(*x, part, part.to, false),
-            Step::Linears { x, parts } => parts.iter().try_for_each(|part| self.linear(*x, part, part.to, false)),
+            Step::Linears { x, parts } => self.linears(*x, parts),
             Step::LinearAdd { x, part, into } => self.linear(*x, part, *into, true),
             Step::GateUpAct { x, gate, up, activation, to } => self.gate_up(*x, [gate, up], *activation, *to),
             Step::HeadLinear { x, weight, heads, to } => self.head_linear(*x, *weight, *heads, *to),
@@ -201,7 +204,47 @@ impl Run<'_> {
         })
     }
 
+    /// Whether some products of one input have a fused form here: single rows of one of its types.
+    fn fused<'p>(&self, x: Slot, mut parts: impl Iterator<Item = &'p Part>) -> Option<DType> {
+        let first = self.weight(parts.next()?.weight);
+        let alike = parts.all(|p| self.weight(p.weight).dtype == first.dtype);
+        (self.rows_of(x) == 1 && alike && aligned(first) && FUSED.contains(&first.dtype)).then_some(first.dtype)
+    }
+
+    /// What the fused forms take: up to [`PARTS`] products, each to its place.
+    fn products(&self, x: Slot, parts: &[(&Part, At, usize)]) -> Params {
+        let first = self.weight(parts[0].0.weight);
+        let of = |i: usize| parts.get(i);
+        let each = |params: Params, value: &dyn Fn(&(&Part, At, usize)) -> At| {
+            (0..PARTS).fold(params, |params, i| params.maybe(of(i).map(value)))
+        };
+        let params = each(Params::fields(), &|p| self.weight(p.0.weight).at);
+        let params = each(params, &|p| self.vector(p.0.bias).unwrap_or(0));
+        let params = each(params, &|p| p.1).at(self.slot(x)).long(first.row);
+        let params = (0..PARTS).fold(params, |params, i| params.int(of(i).map_or(0, |p| p.2)));
+        params.int(first.cols).int(parts.len())
+    }
+
+    fn linears(&self, x: Slot, parts: &[Part]) -> Done {
+        let Some(dtype) = self.fused(x, parts.iter()) else {
+            return parts.iter().try_for_each(|part| self.linear(x, part, part.to, false));
+        };
+        parts.chunks(PARTS).try_for_each(|parts| {
+            let parts: Vec<_> = parts.iter().map(|p| (p, self.slot(p.to), self.width(p.to))).collect();
+            let blocks = parts.iter().map(|p| p.2.div_ceil(WARPS * OUTPUTS)).sum();
+            let name = format!("linears_{}", type_name(dtype));
+            self.gpu.launch(&name, [blocks, 1, 1], 32 * WARPS, 0, &self.products(x, &parts))
+        })
+    }
+
     fn gate_up(&self, x: Slot, parts: [&Part; 2], activation: Activation, to: Slot) -> Done {
+        if let Some(dtype) = self.fused(x, parts.into_iter()) {
+            let (to, width) = (self.slot(to), self.width(to));
+            let (kind, limit, alpha) = activation_of(activation);
+            let params = self.products(x, &parts.map(|p| (p, to, width))).end_inner().float(limit).float(alpha);
+            let name = format!("gate_up_{}", type_name(dtype));
+            return self.gpu.launch(&name, [width.div_ceil(WARPS), 1, 1], 32 * WARPS, 0, &params.int(kind));
+        }
         let inside = self.compiled.activations.inside.map(|at| self.scratch(at));
         for (part, inside) in parts.iter().zip(inside) {
             self.linear_to(x, part, (inside, self.width(to)), false)?;
