@@ -22,6 +22,8 @@ path, threads, prompts, decode = sys.argv[1], int(sys.argv[2]), json.loads(sys.a
 p = xllamacpp.CommonParams()
 p.model.path, p.n_ctx, p.n_parallel, p.warmup = path, max(prompts) + decode + 64, 1, False
 p.cpuparams.n_threads = p.cpuparams_batch.n_threads = threads
+p.no_extra_bufts, p.cache_ram_mib = True, 0  # weights repacked into memory of their own would not fit
+p.load_mode = xllamacpp.llama_load_mode.LLAMA_LOAD_MODE_MMAP
 server = xllamacpp.Server(p)
 def ask(tokens, new):
     ids = [(i * 7919 + 13) % 40000 + 100 for i in range(tokens)]
@@ -122,7 +124,7 @@ def main():
     print(json.dumps({"arm": "disk", "direct_bytes_s": direct(flags.model)}), flush=True)
     bench = [flags.turbospark, "bench", flags.model, "--pp", flags.prompts, "--tg", str(flags.decode), "--depth", "0"]
     bench += ["--reps", str(flags.reps), "--threads", str(flags.threads), "--prefill-chunk", str(flags.chunk)]
-    bench += ["--memory", f"{memory}MiB", "--stats", "--json"]
+    bench += ["--memory", f"{memory}MiB", "--no-bandwidth", "--stats", "--json"]
     arms = {"turbospark": bench}
     if flags.python:
         arms["llama.cpp"] = [flags.python, "-c", LLAMA, flags.model, str(flags.threads), json.dumps(prompts), str(flags.decode)]

@@ -94,9 +94,13 @@ impl Planned {
             [experts, rows, cols] => [experts, rows, cols],
             _ => anyhow::bail!("{} has a shape of its own", self.name),
         };
-        let values = random.normals(rows * cols, self.mean, self.deviation);
-        let plain = Tensor::from_f32(&self.name, vec![rows, cols], &values);
-        let one = if self.dtype == DType::F32 { plain } else { plain.quantised(self.dtype)? };
+        let one = if self.mean == 0.0 {
+            random.tensor(&self.name, self.dtype, [rows, cols], self.deviation)
+        } else {
+            let values = random.normals(rows * cols, self.mean, self.deviation);
+            let plain = Tensor::from_f32(&self.name, vec![rows, cols], &values);
+            if self.dtype == DType::F32 { plain } else { plain.quantised(self.dtype)? }
+        };
         let row = one.bytes().len() / rows;
         for expert in 0..experts {
             let (end, start) = one.bytes().split_at(expert * 5 % rows * row);
@@ -120,7 +124,8 @@ fn tensors(vocab: usize, layers: usize) -> Vec<Planned> {
         mean: 1.0,
         deviation: 0.05,
     };
-    let embedding = Planned { mean: MEAN, deviation: 1.0, ..matrix("token_embd", &[vocab, HIDDEN], 1.0) };
+    let embedding =
+        Planned { dtype: DType::Q8_0, mean: MEAN, deviation: 1.0, ..matrix("token_embd", &[vocab, HIDDEN], 1.0) };
     let mut all = vec![embedding, norm("output_norm", HIDDEN), matrix("output", &[vocab, HIDDEN], 1.0)];
     for layer in 0..layers {
         let name = |part: &str| format!("blk.{layer}.{part}");

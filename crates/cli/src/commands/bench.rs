@@ -14,7 +14,9 @@ use bandwidth::Bandwidth;
 use clap::Args;
 use foundation::TokenId;
 use plan::{Budget, WeightRole};
-use runtime::{DeviceKind, ExpertStats, LogitProducer, ModelFiles, OpenOptions, Want, copy_bandwidth};
+use runtime::{
+    DeviceKind, ExpertChoice, ExpertStats, LogitProducer, ModelFiles, OpenOptions, Want, copy_bandwidth,
+};
 use serde_json::{Map, Value, json};
 use spread::Spread;
 use std::ffi::OsStr;
@@ -49,6 +51,9 @@ pub(crate) struct Bench {
     /// Say how streamed experts served each arm
     #[arg(long, conflicts_with_all = ["sequences", "turns"])]
     stats: bool,
+    /// Do not measure the memory bandwidth, whose buffer takes 512 MiB
+    #[arg(long)]
+    no_bandwidth: bool,
     /// Repetitions that count
     #[arg(long, value_name = "N", default_value = "3", value_parser = positive)]
     reps: usize,
@@ -109,7 +114,7 @@ impl Bench {
         let arms: Vec<Arm> = self.pp.iter().map(|n| Arm::Prompt(*n)).chain(depths).collect();
         let mut rates = vec![Vec::new(); arms.len()];
         let mut experts = vec![None; arms.len()];
-        let mut bandwidth = Bandwidth::new(opened.threads);
+        let mut bandwidth = (!self.no_bandwidth).then(|| Bandwidth::new(opened.threads));
         let mut bandwidths = Vec::new();
         let bar = progress::bar("repetitions", self.reps + 1, self.json);
         for rep in 0..=self.reps {
@@ -122,7 +127,7 @@ impl Bench {
                 rates.push(rate);
                 // Of the last repetition, when the slots have found their experts.
                 *experts = runner.producer.expert_stats().zip(before).map(|(now, before)| now.since(&before));
-                if matches!(arm, Arm::Decode(_)) {
+                if let (Arm::Decode(_), Some(bandwidth)) = (arm, &mut bandwidth) {
                     bandwidths.push(copy_bandwidth(options.device)?.unwrap_or_else(|| bandwidth.measure()));
                 }
             }
@@ -140,7 +145,7 @@ impl Bench {
             tg: self.tg,
             experts: self.stats.then_some(experts),
             rates: arms.into_iter().zip(rates.iter().map(|r| Spread::of(r))).collect(),
-            bandwidth: Spread::of(&bandwidths),
+            bandwidth: (!bandwidths.is_empty()).then(|| Spread::of(&bandwidths)),
             own_memory: matches!(options.device, DeviceKind::Cuda(_)),
             traffic: Traffic::of(&model, &options)?,
         };
@@ -226,7 +231,7 @@ fn some_tokens(count: usize, vocab: usize) -> Vec<TokenId> {
 /// Bytes that decoding one token must read.
 #[derive(Clone, Debug)]
 struct Traffic {
-    /// Weights, with one row of the embedding table.
+    /// Weights, with one row of the embedding table and as many experts as a token uses.
     weights: u64,
     /// What says how much of the cache is read.
     budget: Budget,
@@ -239,12 +244,19 @@ impl Traffic {
             return Ok(None);
         }
         let files = ModelFiles::open(Path::new(model))?;
-        let budget = files.memory(options, 1)?;
-        let program = files.program(options)?;
+        let options = OpenOptions { experts: ExpertChoice::Auto, ..options.clone() };
+        let budget = files.memory(&options, 1)?;
+        let program = files.program(&options)?;
         let tables = program.weights.iter().filter(|w| w.role == WeightRole::Table);
         let unread = tables.flat_map(|w| w.source.tensors().into_iter().filter_map(|name| files.weights.get(name)));
         let unread: u64 = unread.map(|t| (t.stored_bytes() - t.stored_bytes() / t.rows().max(1)) as u64).sum();
-        let weights = budget.weights.saturating_sub(unread);
+        let banks = program.banks();
+        let experts = files.experts(&options)?.map(|report| report.layers).unwrap_or_default();
+        let unused = banks
+            .iter()
+            .zip(experts)
+            .map(|(bank, layer)| layer.bytes - layer.bytes * bank.top_k as u64 / bank.experts as u64);
+        let weights = budget.weights.saturating_sub(unread + unused.sum::<u64>());
         Ok(Some(Self { weights, budget }))
     }
 
@@ -263,7 +275,7 @@ struct Outcome {
     rates: Vec<(Arm, Spread)>,
     /// How streamed experts served each arm, if that was asked for.
     experts: Option<Vec<Option<ExpertStats>>>,
-    bandwidth: Spread,
+    bandwidth: Option<Spread>,
     /// Whether the bandwidth is of the device's own memory, reads and writes together.
     own_memory: bool,
     traffic: Option<Traffic>,
@@ -277,11 +289,12 @@ impl Outcome {
         }
     }
 
-    /// Bytes a token and the share of the measured bandwidth, for an arm that decodes.
-    fn share(&self, arm: Arm, rate: f64) -> Option<(u64, f64)> {
+    /// Bytes a token and the share of the measured bandwidth, if it was, for an arm that decodes.
+    fn share(&self, arm: Arm, rate: f64) -> Option<(u64, Option<f64>)> {
         let (Arm::Decode(depth), Some(traffic)) = (arm, &self.traffic) else { return None };
         let bytes = traffic.at(depth, self.tg);
-        Some((bytes, 100.0 * bytes as f64 * rate / self.bandwidth.median))
+        let share = self.bandwidth.as_ref().map(|bandwidth| 100.0 * bytes as f64 * rate / bandwidth.median);
+        Some((bytes, share))
     }
 
     fn json(&self) -> Value {
@@ -306,24 +319,29 @@ impl Outcome {
             json.insert("experts".into(), Value::Object(each.collect()));
         }
         json.insert("bytes_per_token".into(), bytes.into());
-        json.insert("bandwidth_bytes_s".into(), json!(self.bandwidth.median));
-        json.insert("bandwidth_spread".into(), json!([self.bandwidth.least, self.bandwidth.most]));
+        if let Some(bandwidth) = &self.bandwidth {
+            json.insert("bandwidth_bytes_s".into(), json!(bandwidth.median));
+            json.insert("bandwidth_spread".into(), json!([bandwidth.least, bandwidth.most]));
+        }
         json.insert("bandwidth_percent".into(), shares.into());
         json.into()
     }
 
     fn text(&self) -> String {
         let mut text = format!(
-            "opened in {:.3} s, first token after {:.3} s more, {} threads, {} at {:.2} GB/s\n",
+            "opened in {:.3} s, first token after {:.3} s more, {} threads{}\n",
             self.load,
             self.first,
             self.threads,
-            if self.own_memory { "the device's memory copied" } else { "memory read" },
-            self.bandwidth.median / 1e9
+            self.bandwidth.as_ref().map_or(String::new(), |bandwidth| {
+                let what = if self.own_memory { "the device's memory copied" } else { "memory read" };
+                format!(", {what} at {:.2} GB/s", bandwidth.median / 1e9)
+            })
         );
         for (at, (arm, rate)) in self.rates.iter().enumerate() {
             let share = self.share(*arm, rate.median).map_or(String::new(), |(bytes, share)| {
-                format!("  {:.1} MB a token, {share:.0} % of bandwidth", bytes as f64 / 1e6)
+                let share = share.map_or(String::new(), |share| format!(", {share:.0} % of bandwidth"));
+                format!("  {:.1} MB a token{share}", bytes as f64 / 1e6)
             });
             let name = self.name(*arm);
             text += &format!("{name:<12} {:>9.2} tok/s ({:.2} to {:.2}){share}\n", rate.median, rate.least, rate.most);

@@ -170,7 +170,9 @@ impl Description {
                 ),
             );
         }
-        if let (Some(available), Some(largest)) = (self.available, self.largest) {
+        let in_memory = |experts: &ExpertReport| experts.layers.iter().all(|layer| layer.residency == Residency::Ram);
+        let all = self.experts.as_ref().is_none_or(in_memory);
+        if let (Some(available), Some(largest), true) = (self.available, self.largest, all) {
             row("fits", &format!("context {largest} in {}", mebibytes(available)));
         }
         if let Some(experts) = &self.experts {
