@@ -18,11 +18,11 @@ const KV_HEADS: usize = 4;
 const HEAD_DIM: usize = 128;
 
 /// What all channels of the embeddings have in common, beside noise of 1. A router's row has a product with it that is the same
-/// for all tokens, which makes some experts likelier than others: as in real models, a quarter of a layer's experts gets about
-/// 60 % of the picks.
-const MEAN: f32 = 0.5;
+/// for all tokens, which makes some experts likelier than others. What layers add grows it: of 300 random tokens' picks a
+/// quarter of the experts gets 47 % in the first layer and 97 % in the twelfth, 82 % on average.
+const MEAN: f32 = 0.18;
 
-/// How far weights that add to the residual stream are from zero, relative to others: what the embeddings have in common lasts.
+/// How far weights that add to the residual stream are from zero, relative to others.
 const SMALL: f32 = 0.15;
 
 /// Writes `file`, a GGUF of `layers` layers with SmolLM2's vocabulary.

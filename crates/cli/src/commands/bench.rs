@@ -14,9 +14,7 @@ use bandwidth::Bandwidth;
 use clap::Args;
 use foundation::TokenId;
 use plan::{Budget, WeightRole};
-use runtime::{
-    DeviceKind, ExpertChoice, ExpertStats, LogitProducer, ModelFiles, OpenOptions, Want, copy_bandwidth,
-};
+use runtime::{DeviceKind, ExpertChoice, ExpertStats, LogitProducer, ModelFiles, OpenOptions, Want, copy_bandwidth};
 use serde_json::{Map, Value, json};
 use spread::Spread;
 use std::ffi::OsStr;
