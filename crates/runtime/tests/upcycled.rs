@@ -2,7 +2,7 @@
 
 use foundation::TokenId;
 use testkit::{Router, nmse, smollm2, upcycled};
-use turbospark_runtime::{DeviceKind, Engine, GenerationConfig, OpenOptions, all_logits, open_logits};
+use turbospark_runtime::{DeviceKind, Engine, ExpertChoice, GenerationConfig, OpenOptions, all_logits, open_logits};
 
 const TEXT: &str = "The river rises in the hills above the old town, and in spring, when the snow melts, it carries \
                     branches and stones down to the mill, where children wait for them.";
@@ -38,4 +38,22 @@ fn unequal_weights_of_identical_experts_add_up_to_the_dense_model() {
     });
     let error = nmse(&mixture, &dense);
     assert!(error > 0.0 && error < 1e-8, "NMSE {error}");
+}
+
+/// Real weights: the same bits with experts in memory, mapped, and streamed through one, two and four slots a layer.
+#[test]
+fn residency_changes_no_bit() {
+    let tokens: Vec<_> =
+        [504, 7446, 11119, 281, 260, 7744, 1486, 260, 1165, 3405, 28, 284].into_iter().map(TokenId).collect();
+    let logits = |experts, chunk| {
+        let options = OpenOptions { experts, context: Some(32), all_logits: true, ..OpenOptions::default() };
+        let (mut producer, _) = open_logits(upcycled(Router::Random), &options).unwrap_or_else(|e| panic!("{e}"));
+        let logits = all_logits(&mut *producer, &tokens, chunk).unwrap_or_else(|e| panic!("{e}"));
+        logits.into_iter().map(f32::to_bits).collect::<Vec<_>>()
+    };
+    let whole = logits(ExpertChoice::Ram, 12);
+    assert!(logits(ExpertChoice::Mapped, 5) == whole, "mapped");
+    for (slots, chunk) in [(1, 12), (1, 1), (2, 5), (4, 12)] {
+        assert!(logits(ExpertChoice::Streamed(Some(slots)), chunk) == whole, "{slots} slots, chunks of {chunk}");
+    }
 }
