@@ -417,3 +417,69 @@ fn parts(place: &ExpertPlace, buffers: &[Pages], starts: &[usize]) -> Result<[Pa
     let [gate, up, down] = &place.parts;
     Ok([part(gate)?, part(up)?, part(down)?])
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plan::{Residency, lower};
+    use testkit::{Model, Random, golden};
+    use weights::io::Disk;
+
+    fn streams(slots: usize) -> Streams {
+        let model = Model::open(&golden("qwen3_moe").join("model.safetensors"));
+        let mut program = lower(&model.spec, &model.index).unwrap_or_else(|e| panic!("{e}"));
+        for bank in program.banks() {
+            program.keep_experts(&bank, Residency::Streamed { slots });
+        }
+        Streams::new(&program, &model.weights, &Disk).unwrap_or_else(|e| panic!("{e}")).expect("experts")
+    }
+
+    /// Goes through a layer; how many of the experts were in memory.
+    fn layer(streams: &mut Streams, bank: usize, experts: &[usize]) -> u64 {
+        let before = streams.stats().hits;
+        let uses: Vec<_> = experts.iter().map(|expert| (*expert, 1)).collect();
+        streams.begin(bank, &uses);
+        let mut seen = Vec::new();
+        loop {
+            let arrived = streams.arrivals().unwrap_or_else(|e| panic!("{e}"));
+            if arrived.is_empty() {
+                break;
+            }
+            seen.extend(arrived.iter().map(|(expert, _)| *expert));
+            streams.done(arrived);
+        }
+        seen.sort_unstable();
+        assert_eq!(seen, experts, "each expert comes once");
+        streams.stats().hits - before
+    }
+
+    /// What is used most stays, whatever passes by.
+    #[test]
+    fn the_most_used_stay() {
+        let mut streams = streams(2);
+        (0..3).for_each(|_| assert!(layer(&mut streams, 0, &[1, 6]) <= 2));
+        for passing in [0, 2, 3, 4] {
+            layer(&mut streams, 0, &[passing]);
+        }
+        assert_eq!(layer(&mut streams, 0, &[1, 6]), 2);
+    }
+
+    /// A layer that misses little gives slots to one that misses much; there are as many as before, and one stays.
+    #[test]
+    fn shares_go_where_reads_are() {
+        let mut streams = streams(3);
+        let shares = |streams: &Streams| streams.banks.iter().map(|bank| bank.slots.share).collect::<Vec<_>>();
+        assert_eq!(shares(&streams), [3; 4]);
+        let mut random = Random::new(4);
+        for _ in 0..8 * REVIEW {
+            for bank in 0..3 {
+                layer(&mut streams, bank, &[5]);
+            }
+            layer(&mut streams, 3, &[random.below(8)]);
+        }
+        let found = shares(&streams);
+        assert_eq!(found.iter().sum::<usize>(), 12, "{found:?}");
+        assert!(found[3] > 3 && found.iter().all(|share| *share > 0), "{found:?}");
+        assert!(streams.allocated <= streams.limit + streams.banks[0].place.staged(), "{found:?}");
+    }
+}
