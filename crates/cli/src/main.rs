@@ -10,6 +10,7 @@ mod environment;
 mod failure;
 mod generate;
 mod interrupt;
+mod logprobs;
 mod models;
 mod open;
 mod output;

@@ -3,10 +3,7 @@
 use crate::arguments::{CaptureFlags, GenerationFlags, OpenFlags, PlaceFlags};
 use crate::failure::Failure;
 use crate::{output, report};
-use runtime::{
-    Engine, GenerationConfig, LogitProducer, OpenOptions, OpenReport, Pace, Recommended, SteerFile, open_logits,
-};
-use selection::{Shaping, ShapingOptions, fresh_seed};
+use runtime::{Engine, GenerationConfig, LogitProducer, OpenOptions, OpenReport, Pace, SteerFile, open_logits};
 use std::ffi::OsStr;
 
 impl PlaceFlags {
@@ -90,32 +87,14 @@ fn tell(opened: &OpenReport, options: &OpenOptions, verbose: bool) {
     }
 }
 
-/// What is used where neither a flag nor the model says anything.
-const TEMPERATURE: f32 = 0.7;
-const TOP_P: f32 = 0.95;
-
 impl GenerationFlags {
     /// The settings of a generation: flags first, then what the model's makers recommend.
-    pub(crate) fn config(&self, recommended: Recommended) -> Result<GenerationConfig, Failure> {
-        let off = ShapingOptions::default();
-        let shaping = Shaping::new(ShapingOptions {
-            temperature: self.temperature.or(recommended.temperature).unwrap_or(TEMPERATURE),
-            top_k: self.top_k.or(recommended.top_k).unwrap_or(off.top_k),
-            top_p: self.top_p.or(recommended.top_p).unwrap_or(TOP_P),
-            min_p: self.min_p.or(recommended.min_p).unwrap_or(off.min_p),
-            repetition_penalty: self
-                .repetition_penalty
-                .or(recommended.repetition_penalty)
-                .unwrap_or(off.repetition_penalty),
-            presence_penalty: self.presence_penalty.unwrap_or(off.presence_penalty),
-            frequency_penalty: self.frequency_penalty.unwrap_or(off.frequency_penalty),
-            seed: self.seed.unwrap_or_else(fresh_seed),
-            ..off
-        })?;
+    pub(crate) fn config(&self, engine: &Engine) -> Result<GenerationConfig, Failure> {
         Ok(GenerationConfig {
-            shaping,
+            shaping: self.sampling.shaping(engine.recommended(), engine.tokenizer())?,
             max_new_tokens: self.max_new,
             stop_strings: self.stop.clone(),
+            logprobs: self.sampling.logprobs(),
             pace: Pace { rate: self.rate, profile: self.power },
             ..GenerationConfig::default()
         })

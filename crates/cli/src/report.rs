@@ -1,8 +1,9 @@
 //! Statistics and decisions, for people on standard error and for machines as JSON.
 
 use crate::generate::Answer;
-use crate::output;
-use runtime::{ExpertStats, GenerationConfig, KvChoice, OpenOptions, OpenReport, RawDecodeResult, mebibytes};
+use crate::{logprobs, output};
+use runtime::{Engine, ExpertStats, GenerationConfig, KvChoice, OpenOptions, OpenReport, RawDecodeResult, mebibytes};
+use selection::Sampler;
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -62,9 +63,10 @@ pub(crate) fn chosen_kv(report: &OpenReport, options: &OpenOptions) {
 pub(crate) fn sampling(config: &GenerationConfig) {
     let o = config.shaping.options();
     let max_new = config.max_new_tokens.map_or("until a stop or the end of the context".to_owned(), |n| n.to_string());
+    let window = o.penalty_window.map_or(String::new(), |n| format!(" over the last {n} tokens"));
     output::aside(&format!(
         "temperature {}, top-k {}, top-p {}, min-p {}, repetition penalty {}, presence penalty {}, \
-         frequency penalty {}, seed {}, max new {max_new}, stop {:?}",
+         frequency penalty {}{window}, seed {}, max new {max_new}, stop {:?}",
         o.temperature,
         o.top_k,
         o.top_p,
@@ -75,6 +77,53 @@ pub(crate) fn sampling(config: &GenerationConfig) {
         o.seed,
         config.stop_strings
     ));
+    let mut chain = format!("samplers {}", o.samplers);
+    if o.uses(Sampler::TypicalP) {
+        chain += &format!("; typical-p {}", o.typical_p);
+    }
+    if o.uses(Sampler::Xtc) {
+        chain += &format!("; xtc probability {}, threshold {}", o.xtc_probability, o.xtc_threshold);
+    }
+    if let Some(dry) = o.dry {
+        let range = dry.range.map_or("all".to_owned(), |range| range.to_string());
+        chain += &format!(
+            "; dry multiplier {}, base {}, allowed length {}, range {range}",
+            dry.multiplier, dry.base, dry.allowed_length
+        );
+    }
+    if let Some(mirostat) = o.mirostat {
+        chain += &format!("; mirostat 2, tau {}, eta {}", mirostat.tau, mirostat.eta);
+    }
+    if !config.shaping.bias().is_empty() {
+        let bias: Vec<_> = config.shaping.bias().iter().map(|(id, add)| format!("{id}={add}")).collect();
+        chain += &format!("; logit bias {}", bias.join(", "));
+    }
+    output::aside(&chain);
+}
+
+/// The same for machines; what is off is null, or has the value that does nothing.
+fn sampling_json(config: &GenerationConfig) -> Value {
+    let o = config.shaping.options();
+    let finite = |add: f32| if add.is_finite() { json!(add) } else { json!("-inf") };
+    json!({
+        "samplers": o.samplers.order().iter().map(|sampler| sampler.name()).collect::<Vec<_>>(),
+        "temperature": o.temperature,
+        "top_k": o.top_k,
+        "top_p": o.top_p,
+        "min_p": o.min_p,
+        "typical_p": o.typical_p,
+        "xtc_probability": o.xtc_probability,
+        "xtc_threshold": o.xtc_threshold,
+        "repetition_penalty": o.repetition_penalty,
+        "presence_penalty": o.presence_penalty,
+        "frequency_penalty": o.frequency_penalty,
+        "penalty_window": o.penalty_window,
+        "dry": o.dry.map(|dry| json!({
+            "multiplier": dry.multiplier, "base": dry.base, "allowed_length": dry.allowed_length, "range": dry.range,
+        })),
+        "mirostat": o.mirostat.map(|mirostat| json!({ "tau": mirostat.tau, "eta": mirostat.eta })),
+        "logit_bias": config.shaping.bias().iter().map(|(id, add)| json!([id.0, finite(*add)])).collect::<Vec<_>>(),
+    })
 }
 
 /// One line about a finished generation.
@@ -122,8 +171,8 @@ pub(crate) fn expert_json(stats: &ExpertStats) -> Value {
     })
 }
 
-/// The record of a generation for machines; `load` is the time to open the model.
-pub(crate) fn json(model: &str, load: Duration, config: &GenerationConfig, answer: &Answer) -> Value {
+/// The record of a generation for machines.
+pub(crate) fn json(model: &str, engine: &Engine, config: &GenerationConfig, answer: &Answer) -> Value {
     let result = &answer.result;
     json!({
         "model": model,
@@ -137,7 +186,7 @@ pub(crate) fn json(model: &str, load: Duration, config: &GenerationConfig, answe
         },
         "session_slot_evicted": result.session_slot_evicted,
         "timings": {
-            "load_s": load.as_secs_f64(),
+            "load_s": engine.report().elapsed.as_secs_f64(),
             "prefill_s": result.prefill.as_secs_f64(),
             "decode_s": result.decode.as_secs_f64(),
             "prefill_tok_s": per_second(computed(result), result.prefill),
@@ -145,6 +194,8 @@ pub(crate) fn json(model: &str, load: Duration, config: &GenerationConfig, answe
         },
         "peak_memory_pressure": result.peak_memory_pressure.map(runtime::MemoryPressure::name),
         "seed": config.shaping.options().seed,
+        "sampling": sampling_json(config),
+        "logprobs": logprobs::json(engine.tokenizer(), result),
         "experts": answer.experts.as_ref().map(expert_json),
     })
 }

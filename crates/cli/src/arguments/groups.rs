@@ -1,10 +1,10 @@
 //! Groups of flags that several commands share.
 
-use super::values::{bytes, device, kv, one_of_ours, positive, quantize, rate, shaping, stop_text, threshold, verify};
+use super::sampling::SamplingFlags;
+use super::values::{bytes, device, kv, one_of_ours, positive, quantize, rate, stop_text, threshold, verify};
 use crate::failure::Failure;
 use clap::Args;
 use runtime::{Capture, ContextShift, DeviceKind, ExpertChoice, KvChoice, PowerProfile, Sessions, SteerFile};
-use selection::ShapingOptions;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use weights::DType;
@@ -167,36 +167,8 @@ pub(crate) struct GenerationFlags {
     /// Most tokens to generate [default: until a stop or the end of the context]
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = positive)]
     pub(crate) max_new: Option<usize>,
-    /// 0 takes the best token [default: the model's, else 0.7]
-    #[arg(long, value_name = "X", allow_negative_numbers = true,
-          value_parser = shaping(|temperature| ShapingOptions { temperature, ..ShapingOptions::default() }))]
-    pub(crate) temperature: Option<f32>,
-    /// Keep this many candidates; 0 keeps all [default: the model's, else 0]
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    pub(crate) top_k: Option<usize>,
-    /// Keep this probability mass; 1 keeps all [default: the model's, else 0.95]
-    #[arg(long, value_name = "X", allow_negative_numbers = true,
-          value_parser = shaping(|top_p| ShapingOptions { top_p, ..ShapingOptions::default() }))]
-    pub(crate) top_p: Option<f32>,
-    /// Least probability relative to the best [default: the model's, else 0]
-    #[arg(long, value_name = "X", allow_negative_numbers = true,
-          value_parser = shaping(|min_p| ShapingOptions { min_p, ..ShapingOptions::default() }))]
-    pub(crate) min_p: Option<f32>,
-    /// Weakens tokens seen before; 1 is off [default: the model's, else 1]
-    #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser =
-          shaping(|repetition_penalty| ShapingOptions { repetition_penalty, ..ShapingOptions::default() }))]
-    pub(crate) repetition_penalty: Option<f32>,
-    /// Subtracted from tokens generated before [default: 0]
-    #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser =
-          shaping(|presence_penalty| ShapingOptions { presence_penalty, ..ShapingOptions::default() }))]
-    pub(crate) presence_penalty: Option<f32>,
-    /// Subtracted for each time a token was generated [default: 0]
-    #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser =
-          shaping(|frequency_penalty| ShapingOptions { frequency_penalty, ..ShapingOptions::default() }))]
-    pub(crate) frequency_penalty: Option<f32>,
-    /// Makes the answer repeatable [default: a fresh one, reported by --verbose and --json]
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    pub(crate) seed: Option<u64>,
+    #[command(flatten)]
+    pub(crate) sampling: SamplingFlags,
     /// End the answer before this text; may be given several times
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true, value_parser = stop_text)]
     pub(crate) stop: Vec<String>,

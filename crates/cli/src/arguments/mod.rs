@@ -1,6 +1,7 @@
 //! The command line as clap reads it: the commands, and the groups of flags they share.
 
 mod groups;
+mod sampling;
 mod values;
 
 pub(crate) use groups::{

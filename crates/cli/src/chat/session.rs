@@ -5,7 +5,7 @@ use super::command::{self, Command, HELP, Line};
 use super::editor::{Editor, Input};
 use crate::failure::{Failure, one_line};
 use crate::generate::{Show, generate};
-use crate::{output, report};
+use crate::{logprobs, output, report};
 use foundation::TokenId;
 use runtime::{ContextShift, Engine, GenerationConfig, RuntimeError, StopReason};
 use std::ops::ControlFlow;
@@ -106,6 +106,7 @@ impl Session {
     fn try_answer(&mut self) -> Result<(), Failure> {
         let prompt = self.prompt()?;
         let answer = generate(&mut self.engine, &prompt, &self.config, self.show).map_err(explain)?;
+        logprobs::print(self.engine.tokenizer(), &answer.result);
         if !self.show.quiet {
             report::statistics(&answer.result);
             let full = answer.result.kv_position + 1 >= self.engine.report().context;

@@ -4,7 +4,7 @@ use super::{print_json, standard_input, text_file};
 use crate::arguments::{CaptureFlags, GenerationFlags, OpenFlags, StoreFlags, VerboseFlag};
 use crate::failure::Failure;
 use crate::generate::{Reasoning, Show, generate};
-use crate::{open, report};
+use crate::{logprobs, open, report};
 use clap::Args;
 use runtime::{GenerationConfig, RuntimeError};
 use std::ffi::{OsStr, OsString};
@@ -71,7 +71,7 @@ impl Complete {
         let options = self.capture.prepare(self.open.options())?;
         let models = self.store.models(self.generation.quiet)?;
         let mut engine = open::engine(&models.locate(model)?, &options, self.verbose.verbose)?;
-        let config = self.generation.config(engine.recommended())?;
+        let config = self.generation.config(&engine)?;
         let config = GenerationConfig { continues_prompt: true, ..config };
         if self.verbose.verbose {
             report::sampling(&config);
@@ -83,7 +83,9 @@ impl Complete {
         let model = model.to_string_lossy();
         self.capture.write(&model, engine.producer(), quiet)?;
         if json {
-            print_json(&report::json(&model, engine.report().elapsed, &config, &answer))?;
+            print_json(&report::json(&model, &engine, &config, &answer))?;
+        } else {
+            logprobs::print(engine.tokenizer(), &answer.result);
         }
         if !quiet {
             report::statistics(&answer.result);

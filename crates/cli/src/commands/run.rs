@@ -6,7 +6,7 @@ use crate::chat::{Conversation, Session};
 use crate::failure::Failure;
 use crate::generate::{Reasoning, Show, generate};
 use crate::models::{DEFAULT_MODEL, Models};
-use crate::{open, output, report};
+use crate::{logprobs, open, output, report};
 use clap::Args;
 use hub::HubError;
 use runtime::{Engine, GenerationConfig, OpenOptions, RuntimeError};
@@ -85,7 +85,7 @@ impl Run {
         if engine.tokenizer().chat_template().is_none() {
             return Err(RuntimeError::NoChatTemplate.into());
         }
-        let config = self.generation.config(engine.recommended())?;
+        let config = self.generation.config(&engine)?;
         if self.verbose.verbose {
             report::sampling(&config);
         }
@@ -175,7 +175,9 @@ impl Run {
         self.capture.write(model, engine.producer(), self.generation.quiet)?;
         if self.generation.json {
             answer.result.text = std::mem::take(&mut answer.shown);
-            print_json(&report::json(model, engine.report().elapsed, config, &answer))?;
+            print_json(&report::json(model, &engine, config, &answer))?;
+        } else {
+            logprobs::print(engine.tokenizer(), &answer.result);
         }
         if !self.generation.quiet {
             report::statistics(&answer.result);

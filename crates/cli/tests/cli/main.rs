@@ -7,6 +7,7 @@ mod generation;
 mod golden;
 mod inside;
 mod packing;
+mod sampling;
 mod session;
 mod store;
 mod support;
