@@ -1,7 +1,7 @@
 //! Real forward passes over the tiny golden models.
 
 use crate::support::Desk;
-use testkit::{Expected, families, golden};
+use testkit::{Expected, families, golden, with_whole};
 use weights::safetensors::SafetensorsFile;
 
 #[test]
@@ -175,8 +175,9 @@ fn tensors_that_nobody_reads_are_listed() {
 #[test]
 fn notes_of_the_model_are_warnings() {
     let desk = Desk::new();
-    let model = golden("mistral").join("model.gguf").display().to_string();
-    let outcome = desk.run(&["complete", &model, "--prompt", "x", "--max-new", "1", "--temperature", "0"]);
+    let outcome = with_whole(&golden("mistral").join("model.gguf"), |model| {
+        desk.run(&["complete", &model.display().to_string(), "--prompt", "x", "--max-new", "1", "--temperature", "0"])
+    });
     assert!(outcome.err.contains("warning: ") && outcome.err.contains("window"), "{outcome:?}");
 }
 
@@ -193,8 +194,9 @@ fn perplexity_against_itself_is_exact() {
         (Some(0.0), Some(1.0))
     );
     assert_eq!(json["perplexity"], desk.run(&call).json()["perplexity"]);
-    let other = golden("qwen2").join("model.gguf").display().to_string();
-    let json = desk.run(&[&call[..], &["--against", &other]].concat()).json();
+    let json = with_whole(&golden("qwen2").join("model.gguf"), |other| {
+        desk.run(&[&call[..], &["--against", &other.display().to_string()]].concat()).json()
+    });
     assert!(json["against"]["mean_kl"].as_f64().is_some_and(|kl| kl > 0.1), "{json}");
     assert!(json["against"]["kl_standard_error"].as_f64().is_some_and(|e| e > 0.0), "{json}");
     // A file of logits is a reference as well, and gives the tokens where there is no text.
