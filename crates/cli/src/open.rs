@@ -95,6 +95,7 @@ impl GenerationFlags {
             max_new_tokens: self.max_new,
             stop_strings: self.stop.clone(),
             logprobs: self.sampling.logprobs(),
+            constraint: self.constraint.compile(engine.tokenizer())?,
             pace: Pace { rate: self.rate, profile: self.power },
             ..GenerationConfig::default()
         })

@@ -2,7 +2,9 @@
 
 use crate::generate::Answer;
 use crate::{logprobs, output};
-use runtime::{Engine, ExpertStats, GenerationConfig, KvChoice, OpenOptions, OpenReport, RawDecodeResult, mebibytes};
+use runtime::{
+    Engine, ExpertStats, GenerationConfig, KvChoice, OpenOptions, OpenReport, RawDecodeResult, StopReason, mebibytes,
+};
 use selection::Sampler;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -126,6 +128,17 @@ fn sampling_json(config: &GenerationConfig) -> Value {
     })
 }
 
+/// Says that a constrained answer was cut off, whether or not more is to be said.
+pub(crate) fn incomplete(config: &GenerationConfig, result: &RawDecodeResult) {
+    let cut = matches!(result.reason, StopReason::MaxTokens | StopReason::StopString);
+    if config.constraint.is_some() && cut {
+        output::warn(&format!(
+            "the answer ended ({}) before its constraint was satisfied or could be; raise --max-new, or bound what may be written",
+            result.reason.name()
+        ));
+    }
+}
+
 /// One line about a finished generation.
 pub(crate) fn statistics(result: &RawDecodeResult) {
     let reused = match result.reused_prefix_tokens {
@@ -195,6 +208,7 @@ pub(crate) fn json(model: &str, engine: &Engine, config: &GenerationConfig, answ
         "peak_memory_pressure": result.peak_memory_pressure.map(runtime::MemoryPressure::name),
         "seed": config.shaping.options().seed,
         "sampling": sampling_json(config),
+        "constrained": config.constraint.is_some(),
         "logprobs": logprobs::json(engine.tokenizer(), result),
         "experts": answer.experts.as_ref().map(expert_json),
     })

@@ -2,10 +2,11 @@
 
 use crate::RuntimeError;
 use crate::config::GenerationConfig;
+use crate::follow::{self, Follow};
 use crate::raw_completion::{Progress, StopReason};
 use crate::token_sink::TokenSink;
 use foundation::{LogitValue, TokenId};
-use selection::{History, LogProbs, Scratch, SelectError, Shaping, Step, logprobs, select, shaped_logprobs};
+use selection::{Candidate, History, LogProb, LogProbs, Scratch, Shaping, Step, logprobs, select, shaped_logprobs};
 use tokenizer::Tokenizer;
 
 /// The answer to one prompt.
@@ -14,6 +15,8 @@ pub(crate) struct Answer {
     history: History,
     scratch: Scratch,
     sink: TokenSink,
+    /// What the answer must follow.
+    follow: Option<Follow>,
     prompt: usize,
     budget: usize,
     /// How many of the best tokens to report beside each chosen one, and what was reported.
@@ -41,15 +44,6 @@ pub(crate) struct Finished {
     pub(crate) logprobs: Option<Vec<TokenLogProbs>>,
 }
 
-/// What follows from a row of logits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Choice {
-    /// This token goes on; the model must see it.
-    Feed(TokenId),
-    /// The answer is complete.
-    Stop(StopReason),
-}
-
 impl Answer {
     /// An answer of at most `budget` tokens.
     pub(crate) fn new(tokenizer: &Tokenizer, config: &GenerationConfig, prompt: &[TokenId], budget: usize) -> Self {
@@ -60,6 +54,7 @@ impl Answer {
             history,
             scratch: Scratch::new(),
             sink: TokenSink::new(tokenizer, config),
+            follow: Follow::new(tokenizer, config, prompt),
             prompt: prompt.len(),
             budget,
             top: config.logprobs,
@@ -67,26 +62,85 @@ impl Answer {
         }
     }
 
-    /// Chooses the next token. Its random number follows from its position alone.
+    /// Chooses the next token, and adds it to `feed` with those that the constraint leaves no choice about after it; the
+    /// model must see them. A reason means that the answer is complete, and then nothing more need be fed.
+    ///
+    /// A token's random number follows from its position alone, and so does whether it is forced from the tokens before it:
+    /// how many are fed together changes none of them.
     pub(crate) fn choose(
         &mut self,
         logits: &[LogitValue],
+        feed: &mut Vec<TokenId>,
         on_progress: &mut dyn FnMut(Progress),
-    ) -> Result<Choice, SelectError> {
-        let position = (self.prompt + self.sink.committed()) as u64;
+    ) -> Result<Option<StopReason>, RuntimeError> {
+        let mut chosen = match self.follow.as_mut().and_then(Follow::forced) {
+            Some(token) => self.forced(token, logits)?,
+            None => self.drawn(logits)?,
+        };
+        loop {
+            if let Some(reason) = self.commit(chosen, on_progress)? {
+                return Ok(Some(reason));
+            }
+            feed.push(chosen.token);
+            // A report needs the logits of every token.
+            let next = self.follow.as_mut().filter(|follow| follow.feeds_chunks() && self.top.is_none());
+            match next.and_then(Follow::forced) {
+                Some(token) => chosen = Candidate { token, probability: 1.0 },
+                None => return Ok(None),
+            }
+        }
+    }
+
+    /// The position of the next token.
+    fn position(&self) -> u64 {
+        (self.prompt + self.sink.committed()) as u64
+    }
+
+    fn drawn(&mut self, logits: &[LogitValue]) -> Result<Candidate, RuntimeError> {
+        let position = self.position();
         let step = Step::new(&self.history, position);
+        let step = match &mut self.follow {
+            Some(follow) => step.masked(follow.allowed()?),
+            None => step,
+        };
         let chosen = select(logits, &self.shaping, step, &mut self.scratch)?;
-        let id = chosen.token;
         if let Some(top) = self.top {
-            let model = logprobs(logits, id, top, position)?;
+            let model = logprobs(logits, chosen.token, top, position)?;
             let shaped = shaped_logprobs(logits, &self.shaping, step, (chosen, top), &mut self.scratch)?;
             self.logprobs.push(TokenLogProbs { model, shaped });
         }
-        if let Some(reason) = self.sink.commit(id, on_progress) {
-            return Ok(Choice::Stop(reason));
+        Ok(chosen)
+    }
+
+    /// The only token that may come.
+    fn forced(&mut self, token: TokenId, logits: &[LogitValue]) -> Result<Candidate, RuntimeError> {
+        if let Some(top) = self.top {
+            let model = logprobs(logits, token, top, self.position())?;
+            let chosen = LogProb { token, logprob: 0.0 };
+            let shaped = LogProbs { chosen, top: vec![chosen; top.min(1)] };
+            self.logprobs.push(TokenLogProbs { model, shaped });
+        }
+        Ok(Candidate { token, probability: 1.0 })
+    }
+
+    fn commit(
+        &mut self,
+        chosen: Candidate,
+        on_progress: &mut dyn FnMut(Progress),
+    ) -> Result<Option<StopReason>, RuntimeError> {
+        let ended = match &mut self.follow {
+            Some(follow) => follow.take(chosen.token)?,
+            None => false,
+        };
+        if let Some(reason) = self.sink.commit(chosen.token, on_progress) {
+            return Ok(Some(reason));
         }
         self.history.push_chosen(chosen, &self.shaping);
-        Ok(if self.sink.committed() == self.budget { Choice::Stop(StopReason::MaxTokens) } else { Choice::Feed(id) })
+        Ok(match () {
+            () if ended => Some(StopReason::Complete),
+            () if self.sink.committed() == self.budget => Some(StopReason::MaxTokens),
+            () => None,
+        })
     }
 
     /// Releases what was held back.
@@ -99,7 +153,11 @@ impl Answer {
 }
 
 /// Refuses what cannot work before the model sees a token; returns the number of tokens to generate.
-pub(crate) fn admit(prompt: usize, config: &GenerationConfig, context: usize) -> Result<usize, RuntimeError> {
+pub(crate) fn admit(
+    prompt: usize,
+    (tokenizer, config): (&Tokenizer, &GenerationConfig),
+    context: usize,
+) -> Result<usize, RuntimeError> {
     if prompt == 0 {
         return Err(RuntimeError::EmptyPrompt);
     }
@@ -107,6 +165,7 @@ pub(crate) fn admit(prompt: usize, config: &GenerationConfig, context: usize) ->
         return Err(RuntimeError::PromptTooLong { prompt, context });
     }
     config.check()?;
+    follow::check(tokenizer, config)?;
     let new = config.max_new_tokens.unwrap_or(context - prompt);
     if new == 0 {
         return Err(RuntimeError::ZeroBudget);

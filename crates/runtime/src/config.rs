@@ -3,6 +3,7 @@
 use crate::RuntimeError;
 use crate::pacing::Pace;
 use foundation::TokenId;
+use grammar::Constraint;
 use selection::Shaping;
 
 /// Settings of one generation.
@@ -21,6 +22,9 @@ pub struct GenerationConfig {
     /// Report how probable each token was, and this many of the best ones beside it; 0: the token alone.
     /// At most [`GenerationConfig::MOST_LOGPROBS`].
     pub logprobs: Option<usize>,
+    /// What the answer must follow. It begins after the reasoning where the prompt leaves one open, and the answer ends where
+    /// nothing more may follow. Refused in a conversation whose dialect writes messages with headers.
+    pub constraint: Option<Constraint>,
     /// How fast tokens may come; changes none of them. A scheduler refuses anything but the default.
     pub pace: Pace,
     /// The text continues the prompt, so that a space in front of its first word belongs to it.
@@ -36,6 +40,7 @@ impl Default for GenerationConfig {
             extra_stop_tokens: Vec::new(),
             ignore_eos: false,
             logprobs: None,
+            constraint: None,
             pace: Pace::default(),
             continues_prompt: false,
         }

@@ -1,5 +1,6 @@
 //! What can go wrong between a path and a text.
 
+use grammar::GrammarError;
 use model::ModelError;
 use plan::{ExecError, PlanError, PrefixFileError};
 use selection::{SelectError, ShapingError};
@@ -82,6 +83,17 @@ pub enum RuntimeError {
     /// Sampling values out of range.
     #[error(transparent)]
     Shaping(#[from] ShapingError),
+    /// The answer cannot follow its constraint.
+    #[error(transparent)]
+    Grammar(#[from] GrammarError),
+    /// A constraint where answers are messages with headers.
+    #[error(
+        "a constraint is not possible in a conversation with this model: its dialect, {dialect}, writes messages with headers; use raw completion (`turbospark complete`) instead"
+    )]
+    ConstrainedMessages {
+        /// The dialect.
+        dialect: &'static str,
+    },
     /// No token could be chosen.
     #[error(transparent)]
     Selection(#[from] SelectError),

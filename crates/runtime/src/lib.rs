@@ -13,6 +13,7 @@ mod device;
 mod engine;
 mod error;
 mod experts;
+mod follow;
 mod kv;
 mod machine;
 mod open;

@@ -1,6 +1,6 @@
 //! The generation loop: admission, prefix reuse, chunked prefill, decode, stops.
 
-use crate::answer::{Answer, Choice, Finished, TokenLogProbs, admit};
+use crate::answer::{Answer, Finished, TokenLogProbs, admit};
 use crate::config::GenerationConfig;
 use crate::pacing::MemoryPressure;
 use crate::prefix_cache::{Begun, marks};
@@ -21,6 +21,8 @@ pub enum StopReason {
     StopToken,
     /// One of [`GenerationConfig::stop_strings`].
     StopString,
+    /// [`GenerationConfig::constraint`] allows nothing more.
+    Complete,
     /// The budget of new tokens, or the end of the context.
     MaxTokens,
     /// The caller cancelled, or is gone.
@@ -37,6 +39,7 @@ impl StopReason {
             Self::EndOfTurn => "end_of_turn",
             Self::StopToken => "stop_token",
             Self::StopString => "stop_string",
+            Self::Complete => "complete",
             Self::MaxTokens => "max_tokens",
             Self::Cancelled => "cancelled",
             Self::SlowConsumer => "slow_consumer",
@@ -147,7 +150,7 @@ impl Generation<'_> {
         prompt: &[TokenId],
         on_progress: &mut dyn FnMut(Progress),
     ) -> Result<RawDecodeResult, RuntimeError> {
-        let budget = admit(prompt.len(), self.config, self.producer.context())?;
+        let budget = admit(prompt.len(), (self.tokenizer, self.config), self.producer.context())?;
         let started = Instant::now();
         let evicted = self.producer.evicted();
         let begun = self.producer.begin(prompt, &marks(self.tokenizer, prompt));
@@ -216,11 +219,21 @@ impl Generation<'_> {
         logits: &mut [LogitValue],
         on_progress: &mut dyn FnMut(Progress),
     ) -> Result<StopReason, RuntimeError> {
+        let mut next = Vec::new();
         loop {
-            match answer.choose(logits, on_progress)? {
-                Choice::Stop(reason) => return Ok(reason),
-                Choice::Feed(_) if (self.cancel)() => return Ok(StopReason::Cancelled),
-                Choice::Feed(id) => self.producer.produce(&[id], Want::Last, logits)?,
+            next.clear();
+            if let Some(reason) = answer.choose(logits, &mut next, on_progress)? {
+                return Ok(reason);
+            }
+            if (self.cancel)() {
+                return Ok(StopReason::Cancelled);
+            }
+            let mut chunks = next.chunks(self.chunk.max(1)).peekable();
+            while let Some(chunk) = chunks.next() {
+                match chunks.peek() {
+                    Some(_) => self.producer.produce(chunk, Want::Nothing, &mut [])?,
+                    None => self.producer.produce(chunk, Want::Last, logits)?,
+                }
             }
         }
     }

@@ -2,8 +2,10 @@
 //! reference device. The model is downloaded once; these tests do not pass without it.
 
 use foundation::TokenId;
+use grammar::{Source, Vocabulary};
 use plan::{KvType, KvTypes};
-use std::sync::OnceLock;
+use selection::{Shaping, ShapingOptions};
+use std::sync::{Arc, OnceLock};
 use testkit::{agreement, recorded, smollm2};
 use turbospark_runtime::{
     DeviceKind, Engine, GenerationConfig, KvChoice, Message, ModelFiles, OpenOptions, StopReason, all_logits, compare,
@@ -135,5 +137,29 @@ fn packed_caches_stay_near_the_wide_one() {
         assert_eq!(found, bytes, "{kv}");
         assert!(kl <= limit, "{kv}: {kl}");
         assert_eq!(warnings > 0, kv == "tq3.5" || kv == "tq2", "{kv}");
+    }
+}
+
+/// Bounded strings and arrays: ten seeds at temperature 1, ten valid answers.
+#[test]
+fn a_schema_is_kept_at_temperature_1() {
+    let schema = r#"{"type":"object","properties":{"city":{"type":"string","maxLength":20},
+        "sights":{"type":"array","items":{"type":"string","maxLength":20},"minItems":1,"maxItems":3},
+        "population":{"type":"integer","minimum":0,"maximum":99999999}},
+        "required":["city","sights","population"],"additionalProperties":false}"#;
+    let mut engine = open(OpenOptions { context: Some(512), ..OpenOptions::default() });
+    let vocabulary = Vocabulary::new(Arc::clone(engine.tokenizer())).unwrap_or_else(|e| panic!("{e}"));
+    let constraint = vocabulary.compile(&Source::JsonSchema(schema.to_owned())).unwrap_or_else(|e| panic!("{e}"));
+    let messages = [Message::user("Describe a city as JSON with the fields city, sights and population.")];
+    for seed in 0..10 {
+        let shaping = Shaping::new(ShapingOptions { seed, ..ShapingOptions::default() }).expect("in range");
+        let config = GenerationConfig { shaping, constraint: Some(constraint.clone()), ..GenerationConfig::default() };
+        let result = engine.chat(&messages, &config, &mut |_| {}).unwrap_or_else(|e| panic!("{e}"));
+        let json: serde_json::Value = serde_json::from_str(&result.text).unwrap_or_else(|e| panic!("{e}: {result:?}"));
+        let short = |value: &serde_json::Value| value.as_str().is_some_and(|text| text.chars().count() <= 20);
+        let sights = json["sights"].as_array().unwrap_or_else(|| panic!("{json}"));
+        assert!(short(&json["city"]) && sights.iter().all(short) && (1..=3).contains(&sights.len()), "{json}");
+        assert!(json["population"].as_u64().is_some_and(|n| n <= 99_999_999), "{json}");
+        assert!(matches!(result.reason, StopReason::Complete | StopReason::Eos | StopReason::EndOfTurn), "{result:?}");
     }
 }

@@ -1,5 +1,6 @@
 //! Groups of flags that several commands share.
 
+use super::constraint::ConstraintFlags;
 use super::sampling::SamplingFlags;
 use super::values::{bytes, device, kv, one_of_ours, positive, quantize, rate, stop_text, threshold, verify};
 use crate::failure::Failure;
@@ -169,6 +170,8 @@ pub(crate) struct GenerationFlags {
     pub(crate) max_new: Option<usize>,
     #[command(flatten)]
     pub(crate) sampling: SamplingFlags,
+    #[command(flatten)]
+    pub(crate) constraint: ConstraintFlags,
     /// End the answer before this text; may be given several times
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true, value_parser = stop_text)]
     pub(crate) stop: Vec<String>,

@@ -1,5 +1,6 @@
 //! The command line as clap reads it: the commands, and the groups of flags they share.
 
+mod constraint;
 mod groups;
 mod sampling;
 mod values;

@@ -107,6 +107,7 @@ impl Session {
         let prompt = self.prompt()?;
         let answer = generate(&mut self.engine, &prompt, &self.config, self.show).map_err(explain)?;
         logprobs::print(self.engine.tokenizer(), &answer.result);
+        report::incomplete(&self.config, &answer.result);
         if !self.show.quiet {
             report::statistics(&answer.result);
             let full = answer.result.kv_position + 1 >= self.engine.report().context;

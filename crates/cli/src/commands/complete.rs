@@ -87,6 +87,7 @@ impl Complete {
         } else {
             logprobs::print(engine.tokenizer(), &answer.result);
         }
+        report::incomplete(&config, &answer.result);
         if !quiet {
             report::statistics(&answer.result);
         }

@@ -179,6 +179,7 @@ impl Run {
         } else {
             logprobs::print(engine.tokenizer(), &answer.result);
         }
+        report::incomplete(config, &answer.result);
         if !self.generation.quiet {
             report::statistics(&answer.result);
         }

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod bad_calls;
+mod constrained;
 mod experts;
 mod generation;
 mod golden;

@@ -2,7 +2,7 @@
 
 use super::request::{Event, Outlet, RequestId};
 use crate::RuntimeError;
-use crate::answer::{Answer, Choice, Finished};
+use crate::answer::{Answer, Finished};
 use crate::prefix_cache::Begun;
 use crate::raw_completion::{Progress, RawDecodeResult, StopReason};
 use foundation::{LogitValue, TokenId};
@@ -78,13 +78,7 @@ impl Job {
     pub(super) fn choose(&mut self, logits: &[LogitValue]) -> Result<Option<StopReason>, RuntimeError> {
         self.prefilled.get_or_insert_with(Instant::now);
         let outlet = &mut self.outlet;
-        Ok(match self.answer.choose(logits, &mut |progress| outlet.progress(progress))? {
-            Choice::Stop(reason) => Some(reason),
-            Choice::Feed(id) => {
-                self.tokens.push(id);
-                None
-            }
-        })
+        self.answer.choose(logits, &mut self.tokens, &mut |progress| outlet.progress(progress))
     }
 
     /// Tells the end, with `fed` tokens in the cache.

@@ -179,7 +179,7 @@ impl<E: Exec> Scheduler<E> {
     /// How many tokens may follow the prompt.
     fn check(&self, prompt: &[TokenId], config: &GenerationConfig) -> Result<usize, RuntimeError> {
         only_one::refuse(config)?;
-        let budget = admit(prompt.len(), config, self.options.context)?;
+        let budget = admit(prompt.len(), (&self.tokenizer, config), self.options.context)?;
         let vocab = self.sequences.exec().vocab(TRUNK);
         if let Some(token) = prompt.iter().find(|id| id.index() >= vocab) {
             return Err(failure(ExecError::TokenOutsideVocabulary { token: token.0, vocab }));

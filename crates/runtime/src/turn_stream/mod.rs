@@ -102,8 +102,14 @@ impl FinishReason {
     /// The reason of a turn with so many calls.
     fn new(reason: StopReason, calls: usize) -> Self {
         match reason {
-            StopReason::Eos | StopReason::EndOfTurn | StopReason::StopToken if calls > 0 => Self::ToolCalls,
-            StopReason::Eos | StopReason::EndOfTurn | StopReason::StopToken | StopReason::StopString => Self::Stop,
+            StopReason::Eos | StopReason::EndOfTurn | StopReason::StopToken | StopReason::Complete if calls > 0 => {
+                Self::ToolCalls
+            }
+            StopReason::Eos
+            | StopReason::EndOfTurn
+            | StopReason::StopToken
+            | StopReason::StopString
+            | StopReason::Complete => Self::Stop,
             StopReason::MaxTokens => Self::Length,
             StopReason::Cancelled => Self::Cancelled,
             StopReason::SlowConsumer => Self::SlowConsumer,

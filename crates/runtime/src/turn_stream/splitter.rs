@@ -56,7 +56,10 @@ impl TurnSplitter {
         let rest = record.text.get(self.bytes..).unwrap_or_default().to_owned();
         events.extend(self.text(rest));
         if let Some(parser) = &mut self.parser {
-            let ended = matches!(record.reason, StopReason::Eos | StopReason::EndOfTurn | StopReason::StopToken);
+            let ended = matches!(
+                record.reason,
+                StopReason::Eos | StopReason::EndOfTurn | StopReason::StopToken | StopReason::Complete
+            );
             let last = if ended { parser.finish() } else { parser.cut_off() };
             events.extend(self.events(last));
         }

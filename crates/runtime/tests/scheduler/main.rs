@@ -37,7 +37,7 @@ fn arrivals() -> impl Strategy<Value = Vec<Arrival>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, rng_seed: proptest::test_runner::RngSeed::Fixed(4), ..ProptestConfig::default() })]
 
-    /// Neighbours, order, shares, few blocks, cancelled others: every answer is the one of the request alone.
+    /// Neighbours, order, shares, few blocks, cancelled others, constraints: every answer is the one of the request alone.
     #[test]
     fn every_answer_is_that_of_the_request_alone(
         arrivals in arrivals(),
@@ -59,7 +59,7 @@ proptest! {
                 // Few texts, so that many begin alike.
                 let text = (a.seed % 4).wrapping_mul(0x9E37_79B9_7F4A_7C15);
                 let prompt = (0..a.prompt).map(|i| TokenId(97 + (text.wrapping_mul(i as u64 + 3) >> 33) as u32 % 26));
-                Request { prompt: prompt.collect(), config: config(a.new, a.seed) }
+                Request { prompt: prompt.collect(), config: support::constrained(config(a.new, a.seed)) }
             })
             .collect();
         let mut told: Vec<Option<(_, Events)>> = requests.iter().map(|_| None).collect();

@@ -2,9 +2,10 @@
 
 use crate::toy::Toy;
 use foundation::TokenId;
+use grammar::{Constraint, Source, Vocabulary};
 use plan::{ContextKey, Exec, KV_BLOCK, PrefixTree};
 use selection::{Shaping, ShapingOptions};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tokenizer::Tokenizer;
 use turbospark_runtime::{
     Delivery, Event, Generation, GenerationConfig, PrefixCache, Progress, RawDecodeResult, RealForwardRunner, Request,
@@ -31,6 +32,21 @@ pub(crate) fn bytes(text: &str) -> Vec<TokenId> {
 pub(crate) fn config(new: usize, seed: u64) -> GenerationConfig {
     let shaping = Shaping::new(ShapingOptions { temperature: 1.0, seed, ..ShapingOptions::default() }).expect("valid");
     GenerationConfig { shaping, max_new_tokens: Some(new), ..GenerationConfig::default() }
+}
+
+/// Two of three under a constraint that leaves choices and forces tokens, one of them token by token.
+pub(crate) fn constrained(config: GenerationConfig) -> GenerationConfig {
+    static CONSTRAINT: OnceLock<Constraint> = OnceLock::new();
+    let constraint = CONSTRAINT.get_or_init(|| {
+        let source = Source::Regex("(abc[a-z]{1,3}, a long word that must come; ?){2,6}".to_owned());
+        Vocabulary::new(tokenizer()).and_then(|vocabulary| vocabulary.compile(&source)).expect("it compiles")
+    });
+    let constraint = match config.shaping.options().seed % 3 {
+        0 => None,
+        1 => Some(constraint.clone()),
+        _ => Some(constraint.clone().one_by_one()),
+    };
+    GenerationConfig { constraint, ..config }
 }
 
 pub(crate) fn request(prompt: &str, new: usize, seed: u64) -> Request {

@@ -222,6 +222,15 @@ fn state_after(tokenizer: &Tokenizer, reasoning: &Reasoning, prompt: &[TokenId])
     State::Start
 }
 
+impl Tokenizer {
+    /// The marker that closes the reasoning in which a reply to `prompt` begins; `None` if it begins outside of any, or its
+    /// dialect writes messages with headers.
+    pub fn open_reasoning(&self, prompt: &[TokenId]) -> Option<&'static str> {
+        let reasoning = self.dialect().reasoning.as_ref()?;
+        matches!(state_after(self, reasoning, prompt), State::Reasoning { .. }).then_some(reasoning.close)
+    }
+}
+
 /// The end of `prompt` from the start of its last message.
 fn open_message(tokenizer: &Tokenizer, start: &'static str, prompt: &[TokenId], markers: &Markers) -> Marked {
     let mut text = Marked::default();
