@@ -3,11 +3,14 @@
 use crate::arguments::{CaptureFlags, GenerationFlags, OpenFlags, PlaceFlags};
 use crate::failure::Failure;
 use crate::{output, report};
-use runtime::{Engine, GenerationConfig, LogitProducer, OpenOptions, OpenReport, Pace, SteerFile, open_logits};
+use runtime::{
+    Engine, GenerationConfig, LogitProducer, OpenOptions, OpenReport, Pace, PrefixOptions, SteerFile, mebibytes,
+    open_logits,
+};
 use std::ffi::OsStr;
 
 impl PlaceFlags {
-    /// The options of the runtime; the rest as it defaults.
+    /// The options of the runtime; the rest as it defaults, but that nothing is kept for later prompts where nobody asks.
     pub(crate) fn options(&self) -> OpenOptions {
         let steer = |file: &SteerFile| {
             let mut file = file.clone();
@@ -23,6 +26,7 @@ impl PlaceFlags {
             quantize: self.quantize,
             verify: self.verify,
             steer: self.steering.steer.iter().map(steer).collect(),
+            prefixes: PrefixOptions::off(),
             ..OpenOptions::default()
         }
     }
@@ -65,7 +69,26 @@ impl CaptureFlags {
 pub(crate) fn engine(model: &OsStr, options: &OpenOptions, verbose: bool) -> Result<Engine, Failure> {
     let engine = Engine::open(model, options)?;
     tell(engine.report(), options, verbose);
+    if let (true, Some(disk)) = (verbose, &options.prefixes.disk) {
+        let (states, folder) = (engine.prefix_status().states, disk.folder.display());
+        output::aside(&format!("{states} kept beginnings restored from {folder}"));
+    }
     Ok(engine)
+}
+
+/// Keeps what was read and answered for the next call, where that was asked for. The answer stands whatever becomes of it.
+pub(crate) fn keep_prefixes(engine: &mut Engine, verbose: bool) {
+    if verbose {
+        report::prefixes(&engine.prefix_status());
+    }
+    match engine.save_prefixes() {
+        Ok(Some(saved)) if verbose => {
+            let (states, bytes, path) = (saved.states, mebibytes(saved.bytes), saved.path.display());
+            output::aside(&format!("{states} kept beginnings, {bytes}, saved to {path}"));
+        }
+        Ok(_) => {}
+        Err(error) => output::warn(&error.to_string()),
+    }
 }
 
 /// Opens a model for its logits alone; says what [`engine`] says.

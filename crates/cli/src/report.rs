@@ -3,7 +3,8 @@
 use crate::generate::Answer;
 use crate::{logprobs, output};
 use runtime::{
-    Engine, ExpertStats, GenerationConfig, KvChoice, OpenOptions, OpenReport, RawDecodeResult, StopReason, mebibytes,
+    Engine, ExpertStats, GenerationConfig, KvChoice, OpenOptions, OpenReport, PrefixStatus, RawDecodeResult,
+    StopReason, mebibytes,
 };
 use selection::Sampler;
 use serde_json::{Value, json};
@@ -38,6 +39,7 @@ pub(crate) fn opened(report: &OpenReport, options: &OpenOptions) {
         ));
     }
     report.experts.iter().for_each(|experts| output::aside(&experts.to_string()));
+    output::aside(&prefix_memory(options));
     if let Some(to) = options.quantize {
         output::aside(&format!("matrices stored as plain floats were rounded to {to}"));
     }
@@ -45,6 +47,29 @@ pub(crate) fn opened(report: &OpenReport, options: &OpenOptions) {
     if !report.unused.is_empty() {
         output::aside(&unused(&report.unused));
     }
+}
+
+/// Where beginnings of prompts are kept.
+pub(crate) fn prefix_memory(options: &OpenOptions) -> String {
+    match options.prefixes.memory {
+        _ if !options.keeps_prefixes() => "no beginnings of prompts are kept".to_owned(),
+        Some(bytes) => format!("beginnings of prompts are kept in at most {} of the cache", mebibytes(bytes)),
+        None => "beginnings of prompts are kept in what of the cache nothing else needs".to_owned(),
+    }
+}
+
+/// What kept beginnings have been good for.
+pub(crate) fn prefixes(status: &PrefixStatus) {
+    let PrefixStatus { states, bytes, reuse } = status;
+    output::aside(&format!(
+        "{states} kept beginnings, {}; {} of {} prompts went on from one, {} of {} tokens were not read again, {} given up",
+        mebibytes(*bytes),
+        reuse.hits,
+        reuse.lookups,
+        reuse.reused,
+        reuse.tokens,
+        reuse.evictions
+    ));
 }
 
 /// Tensors that are not read, in one line.
@@ -186,7 +211,7 @@ pub(crate) fn expert_json(stats: &ExpertStats) -> Value {
 
 /// The record of a generation for machines.
 pub(crate) fn json(model: &str, engine: &Engine, config: &GenerationConfig, answer: &Answer) -> Value {
-    let result = &answer.result;
+    let (result, kept) = (&answer.result, engine.prefix_status());
     json!({
         "model": model,
         "text": result.text,
@@ -196,6 +221,11 @@ pub(crate) fn json(model: &str, engine: &Engine, config: &GenerationConfig, answ
             "prompt": result.prompt_tokens,
             "new": result.new_tokens,
             "reused": result.reused_prefix_tokens,
+        },
+        "prefix_cache": {
+            "states": kept.states,
+            "bytes": kept.bytes,
+            "evictions": kept.reuse.evictions,
         },
         "session_slot_evicted": result.session_slot_evicted,
         "timings": {

@@ -103,6 +103,12 @@ pub enum RuntimeError {
     /// Kept prefixes could not be saved.
     #[error("the prefix cache is not saved: {0}; choose another folder for --prefix-cache, or make room there")]
     Prefixes(#[from] PrefixFileError),
+    /// Prefixes that cannot be kept as was asked.
+    #[error("beginnings of conversations cannot be kept as asked: {reason}")]
+    PrefixOptions {
+        /// Why not, and what to do.
+        reason: &'static str,
+    },
     /// Something that follows one sequence was asked of many.
     #[error("{what} is not possible for many requests at once: {reason}")]
     OneSequence {

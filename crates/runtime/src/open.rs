@@ -86,6 +86,11 @@ impl OpenOptions {
     fn kept(&self) -> usize {
         self.sequences.max(self.sessions.slots).max(1)
     }
+
+    /// Whether pasts are kept for later prompts. What is captured is of one past alone, and a pool keeps whole conversations.
+    pub fn keeps_prefixes(&self) -> bool {
+        self.prefixes.memory != Some(0) && self.capture.is_empty() && self.sessions.slots < 2
+    }
 }
 
 /// What was decided when a model was opened.
@@ -124,6 +129,8 @@ pub(crate) fn scripted_script(model: &OsStr) -> Option<&Path> {
 /// Refuses what a scripted model, having neither weights nor layers, cannot do.
 pub(crate) fn check_scripted(options: &OpenOptions) -> Result<(), RuntimeError> {
     options.sessions.check(options)?;
+    options.prefixes.check(options)?;
+    options.prefixes.check_scripted()?;
     if let Some(to) = options.quantize {
         let reason = "a scripted model has no weights".to_owned();
         return Err(PlanError::CannotQuantise { to: to.name(), reason }.into());
@@ -320,6 +327,7 @@ fn available<D: Device>(device: &D, options: &OpenOptions) -> Option<u64> {
 /// Compiles the model for its device within the memory there is.
 pub(crate) fn open_producer(files: &ModelFiles, options: &OpenOptions) -> Result<Opened, RuntimeError> {
     options.sessions.check(options)?;
+    options.prefixes.check(options)?;
     with_exec(files, options, AsProducer(options.sessions))
 }
 
@@ -378,13 +386,8 @@ fn limits(options: &OpenOptions, kv: &KvPlan, context: usize) -> Limits {
     let sequences = options.kept();
     let blocks = one.blocks.saturating_mul(sequences);
     // Kept states share the blocks that no sequence needs; windows and recurrent states have as much room again.
-    let sequences = if keeps(options) { sequences.saturating_mul(2) } else { sequences };
+    let sequences = if options.keeps_prefixes() { sequences.saturating_mul(2) } else { sequences };
     Limits { wanted, sequences, blocks, state_slots: one.state_slots.saturating_mul(sequences), ..one }
-}
-
-/// Whether pasts are kept for later prompts. What is captured is of one past alone, and a pool keeps whole conversations.
-fn keeps(options: &OpenOptions) -> bool {
-    options.prefixes.memory != Some(0) && options.capture.is_empty() && options.sessions.slots < 2
 }
 
 fn compile<D: Device>(
@@ -437,7 +440,7 @@ fn compile<D: Device>(
     };
     let limits = limits(context);
     let mut prefixes = PrefixCache::default();
-    if keeps(options) {
+    if options.keeps_prefixes() {
         let tree = PrefixTree::new(options.prefixes.memory.unwrap_or(u64::MAX), &budget);
         prefixes = PrefixCache::new(tree, context_key(files, &weights, &programs, &kv));
         if let Some(disk) = &options.prefixes.disk {

@@ -7,6 +7,7 @@
 mod identity;
 
 use crate::RuntimeError;
+use crate::open::OpenOptions;
 use foundation::{LogitValue, TokenId};
 use plan::{
     ContextKey, Exec, ExecError, Feed, Fingerprint, Opened, PrefixTree, ProgramId, Prompt, Reuse, Saved, SequenceId,
@@ -31,8 +32,48 @@ pub struct PrefixOptions {
 pub struct PrefixDisk {
     /// The folder; it is made when it is needed.
     pub folder: PathBuf,
-    /// Most bytes of a model's file.
+    /// Most bytes of all files there: a model's own, and what remains of it for those written last.
     pub bytes: u64,
+}
+
+impl PrefixOptions {
+    /// Nothing is kept.
+    pub fn off() -> Self {
+        Self { memory: Some(0), disk: None }
+    }
+
+    /// Whether these options turn away from what is done anyway, by asking for something.
+    fn asked(&self) -> bool {
+        self.disk.is_some() || self.memory.is_some_and(|bytes| bytes > 0)
+    }
+
+    /// Refuses what does not go together.
+    pub(crate) fn check(&self, options: &OpenOptions) -> Result<(), RuntimeError> {
+        let refused = |reason| Err(RuntimeError::PrefixOptions { reason });
+        if self.memory == Some(0) && self.disk.is_some() {
+            return refused(
+                "nothing is kept that a folder could hold; leave --prefix-memory off or --prefix-cache out",
+            );
+        }
+        if self.asked() && options.sessions.slots > 1 {
+            return refused(
+                "a session pool parks whole conversations instead; leave --session-slots or the --prefix- flags out",
+            );
+        }
+        if self.asked() && !options.capture.is_empty() {
+            return refused("a capture needs every position computed; leave --capture or the --prefix- flags out");
+        }
+        Ok(())
+    }
+
+    /// [`PrefixOptions::check`] of a scripted model.
+    pub(crate) fn check_scripted(&self) -> Result<(), RuntimeError> {
+        if self.asked() {
+            let reason = "a scripted model has no states that could be kept; leave the --prefix- flags out";
+            return Err(RuntimeError::PrefixOptions { reason });
+        }
+        Ok(())
+    }
 }
 
 /// How a [`PrefixCache`] stands.

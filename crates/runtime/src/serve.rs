@@ -56,6 +56,7 @@ pub fn open_service(model: impl AsRef<OsStr>, options: &OpenOptions) -> Result<S
         let reason = "a service runs its requests beside each other and parks none; leave session slots out";
         return Err(RuntimeError::Sessions { reason });
     }
+    options.prefixes.check(options)?;
     let serve = |tokenizer: &Arc<Tokenizer>| AsService { tokenizer: Arc::clone(tokenizer), options: options.clone() };
     let (service, tokenizer, mut report) = match scripted_script(model) {
         Some(script) => {

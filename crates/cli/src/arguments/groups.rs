@@ -2,10 +2,15 @@
 
 use super::constraint::ConstraintFlags;
 use super::sampling::SamplingFlags;
-use super::values::{bytes, device, kv, one_of_ours, positive, quantize, rate, stop_text, threshold, verify};
+use super::values::{
+    bytes, bytes_or_off, device, kv, one_of_ours, positive, quantize, rate, stop_text, threshold, verify,
+};
 use crate::failure::Failure;
 use clap::Args;
-use runtime::{Capture, ContextShift, DeviceKind, ExpertChoice, KvChoice, PowerProfile, Sessions, SteerFile};
+use runtime::{
+    Capture, ContextShift, DeviceKind, ExpertChoice, KvChoice, PowerProfile, PrefixDisk, PrefixOptions, Sessions,
+    SteerFile,
+};
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use weights::DType;
@@ -136,6 +141,48 @@ impl SessionFlags {
     /// Where turns may be left out.
     pub(crate) fn shift(&self) -> Option<ContextShift> {
         self.context_shift.then(ContextShift::default)
+    }
+}
+
+/// Whether beginnings of prompts are kept, and in how much memory.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct PrefixMemoryFlag {
+    /// Most bytes of kept beginnings of prompts, as 512MiB, or off [default: what of the cache nothing else needs]
+    ///
+    /// They make way for the running answer. Layers with windows or recurrent states have room for twice as much where
+    /// anything is kept.
+    #[arg(long, value_name = "BYTES|off", value_parser = bytes_or_off)]
+    prefix_memory: Option<u64>,
+}
+
+impl PrefixMemoryFlag {
+    /// As the runtime takes it.
+    pub(crate) fn prefixes(self) -> PrefixOptions {
+        PrefixOptions { memory: self.prefix_memory, disk: None }
+    }
+}
+
+/// What is kept of prompts and answers for later ones.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct PrefixFlags {
+    #[command(flatten)]
+    memory: PrefixMemoryFlag,
+    /// Folder that keeps what was read and answered for the next call, so that a prompt that begins alike costs what is new
+    ///
+    /// It is written when the command ends, in one step; of two at once the later stands. It holds the tokens of prompts and
+    /// answers: keep it where nobody else reads. A file that does not fit the model is ignored with a warning.
+    #[arg(long, value_name = "FOLDER")]
+    prefix_cache: Option<PathBuf>,
+    /// Most bytes of all files in that folder; the oldest make way
+    #[arg(long, value_name = "BYTES", default_value = "1GiB", value_parser = bytes, requires = "prefix_cache")]
+    prefix_disk: u64,
+}
+
+impl PrefixFlags {
+    /// As the runtime takes them.
+    pub(crate) fn prefixes(&self) -> PrefixOptions {
+        let disk = |folder: &PathBuf| PrefixDisk { folder: folder.clone(), bytes: self.prefix_disk };
+        PrefixOptions { disk: self.prefix_cache.as_ref().map(disk), ..self.memory.prefixes() }
     }
 }
 

@@ -6,8 +6,8 @@ mod sampling;
 mod values;
 
 pub(crate) use groups::{
-    CaptureFlags, GenerationFlags, HomeFlag, ModelArgument, OpenFlags, PlaceFlags, SessionFlags, StoreFlags,
-    VerboseFlag,
+    CaptureFlags, GenerationFlags, HomeFlag, ModelArgument, OpenFlags, PlaceFlags, PrefixFlags, PrefixMemoryFlag,
+    SessionFlags, StoreFlags, VerboseFlag,
 };
 pub(crate) use values::{Tokens, device, positive, quantize};
 

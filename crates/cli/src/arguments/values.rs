@@ -44,6 +44,11 @@ pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     bytes.map(|b| b as u64).ok_or_else(|| "expected a size such as 4GiB, 512MiB or 1000000000".to_owned())
 }
 
+/// A number of bytes, or 0 for `off`.
+pub(crate) fn bytes_or_off(text: &str) -> Result<u64, String> {
+    if text == "off" { Ok(0) } else { bytes(text).map_err(|reason| format!("{reason}, or off")) }
+}
+
 /// The name of a device.
 pub(crate) fn device(text: &str) -> Result<DeviceKind, String> {
     text.parse().map_err(|error: RuntimeError| error.to_string())

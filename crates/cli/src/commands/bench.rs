@@ -6,7 +6,7 @@ mod spread;
 mod turns;
 
 use super::print_json;
-use crate::arguments::{ModelArgument, PlaceFlags, StoreFlags, VerboseFlag, positive};
+use crate::arguments::{ModelArgument, PlaceFlags, PrefixMemoryFlag, StoreFlags, VerboseFlag, positive};
 use crate::failure::Failure;
 use crate::models::is_scripted;
 use crate::{open, output, progress, report};
@@ -68,6 +68,8 @@ pub(crate) struct Bench {
     #[arg(long)]
     exact: bool,
     #[command(flatten)]
+    prefixes: PrefixMemoryFlag,
+    #[command(flatten)]
     place: PlaceFlags,
     #[command(flatten)]
     store: StoreFlags,
@@ -94,7 +96,8 @@ impl Bench {
         let longest = self.pp.iter().max().copied().unwrap_or(0);
         let context = self.place.ctx.or(Some((deepest + self.tg).max(longest)));
         let (threads, prefill_chunk) = (self.threads, self.prefill_chunk);
-        let options = OpenOptions { context, threads, prefill_chunk, ..self.place.options() };
+        let prefixes = self.prefixes.prefixes();
+        let options = OpenOptions { context, threads, prefill_chunk, prefixes, ..self.place.options() };
         if !self.sequences.is_empty() {
             let options = OpenOptions { context: self.place.ctx, ..options };
             let rates = batch::measure(&model, &options, &self.sequences, (self.tg, self.reps, self.json))?;

@@ -1,12 +1,12 @@
 //! `complete`: continue a text as it is.
 
 use super::{print_json, standard_input, text_file};
-use crate::arguments::{CaptureFlags, GenerationFlags, OpenFlags, StoreFlags, VerboseFlag};
+use crate::arguments::{CaptureFlags, GenerationFlags, OpenFlags, PrefixFlags, StoreFlags, VerboseFlag};
 use crate::failure::Failure;
 use crate::generate::{Reasoning, Show, generate};
 use crate::{logprobs, open, report};
 use clap::Args;
-use runtime::{GenerationConfig, RuntimeError};
+use runtime::{GenerationConfig, OpenOptions, RuntimeError};
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
@@ -42,6 +42,8 @@ pub(crate) struct Complete {
     #[command(flatten)]
     capture: CaptureFlags,
     #[command(flatten)]
+    prefixes: PrefixFlags,
+    #[command(flatten)]
     open: OpenFlags,
     #[command(flatten)]
     store: StoreFlags,
@@ -68,7 +70,8 @@ impl Complete {
         if prompt.is_empty() {
             return Err(RuntimeError::EmptyPrompt.into());
         }
-        let options = self.capture.prepare(self.open.options())?;
+        let options =
+            self.capture.prepare(OpenOptions { prefixes: self.prefixes.prefixes(), ..self.open.options() })?;
         let models = self.store.models(self.generation.quiet)?;
         let mut engine = open::engine(&models.locate(model)?, &options, self.verbose.verbose)?;
         let config = self.generation.config(&engine)?;
@@ -94,6 +97,7 @@ impl Complete {
         if self.generation.stats {
             report::experts(answer.experts.as_ref());
         }
+        open::keep_prefixes(&mut engine, self.verbose.verbose);
         if answer.interrupted { Err(Failure::Interrupted) } else { Ok(()) }
     }
 

@@ -1,12 +1,14 @@
 //! `inspect`: what a model is and what it takes.
 
 use super::print_json;
-use crate::arguments::{ModelArgument, PlaceFlags, StoreFlags};
+use crate::arguments::{ModelArgument, PlaceFlags, PrefixMemoryFlag, StoreFlags};
 use crate::failure::Failure;
 use crate::{models, output, report};
 use clap::Args;
 use plan::Budget;
-use runtime::{ExpertLayerReport, ExpertReport, Machine, ModelFiles, OpenOptions, Recommended, Residency, mebibytes};
+use runtime::{
+    ExpertLayerReport, ExpertReport, Machine, ModelFiles, OpenOptions, PrefixOptions, Recommended, Residency, mebibytes,
+};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -23,6 +25,8 @@ pub(crate) struct Inspect {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    prefixes: PrefixMemoryFlag,
     #[command(flatten)]
     place: PlaceFlags,
     #[command(flatten)]
@@ -47,8 +51,18 @@ struct Description {
     experts: Option<ExpertReport>,
     available: Option<u64>,
     largest: Option<u64>,
+    prefixes: Prefixes,
     program: Option<String>,
     unused: Vec<(String, usize)>,
+}
+
+/// How beginnings of prompts are kept.
+struct Prefixes {
+    said: String,
+    on: bool,
+    limit: Option<u64>,
+    /// Bytes that windows and recurrent states take for them beside the running answer's, at the trained context.
+    beside: u64,
 }
 
 /// What the tokenizer says of itself.
@@ -73,7 +87,7 @@ impl Inspect {
         if models::is_scripted(&path) {
             return Err(Failure::message("a scripted model has no tensors to describe"));
         }
-        let options = self.place.options();
+        let options = OpenOptions { prefixes: self.prefixes.prefixes(), ..self.place.options() };
         let files = ModelFiles::open_verified(Path::new(&path), options.verify)?;
         let description = Description::new(files, &options, self.plan)?;
         match self.json {
@@ -103,6 +117,13 @@ impl Description {
             .collect::<Result<_, Failure>>()?;
         let available = options.memory.or_else(|| Machine::default().available_memory());
         let full = files.memory(options, trained)?;
+        let without = OpenOptions { prefixes: PrefixOptions::off(), ..options.clone() };
+        let prefixes = Prefixes {
+            said: report::prefix_memory(options),
+            on: options.keeps_prefixes(),
+            limit: options.prefixes.memory,
+            beside: full.total().saturating_sub(files.memory(&without, trained)?.total()),
+        };
         let largest = available.map(|available| full.largest_context(available).min(trained as u64));
         Ok(Self {
             parameters: files.weights.iter().map(|t| t.elements() as u64).sum(),
@@ -113,6 +134,7 @@ impl Description {
             experts: files.experts(options)?,
             available,
             largest,
+            prefixes,
             unused: files.unused(std::slice::from_ref(&program)),
             program: plan.then(|| program.to_string()),
             files,
@@ -181,6 +203,11 @@ impl Description {
                 row("", &format!("layers {layers}: {what}"));
             }
         }
+        let beside = match self.prefixes.beside {
+            0 => String::new(),
+            bytes => format!("; windows and recurrent states take {} more for them", mebibytes(bytes)),
+        };
+        row("prefix cache", &format!("{}{beside}", self.prefixes.said));
         for note in &spec.notes {
             row("note", note);
         }
@@ -228,6 +255,10 @@ impl Description {
             "experts": self.experts.as_ref().map(experts_json),
             "available": self.available,
             "largest_context": self.largest,
+            "prefix_cache": {
+                "on": self.prefixes.on, "limit": self.prefixes.limit.filter(|_| self.prefixes.on),
+                "beside": self.prefixes.beside,
+            },
             "notes": spec.notes,
             "unused": self.unused.iter().map(|(name, count)| json!({"name": name, "count": count})).collect::<Vec<_>>(),
             "plan": self.program,

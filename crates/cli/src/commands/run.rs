@@ -1,7 +1,7 @@
 //! `run`: chat with a model.
 
 use super::{print_json, standard_input, text_argument};
-use crate::arguments::{CaptureFlags, GenerationFlags, OpenFlags, SessionFlags, StoreFlags, VerboseFlag};
+use crate::arguments::{CaptureFlags, GenerationFlags, OpenFlags, PrefixFlags, SessionFlags, StoreFlags, VerboseFlag};
 use crate::chat::{Conversation, Session};
 use crate::failure::Failure;
 use crate::generate::{Reasoning, Show, generate};
@@ -46,6 +46,8 @@ pub(crate) struct Run {
     #[command(flatten)]
     capture: CaptureFlags,
     #[command(flatten)]
+    prefixes: PrefixFlags,
+    #[command(flatten)]
     open: OpenFlags,
     #[command(flatten)]
     store: StoreFlags,
@@ -68,7 +70,8 @@ fn is_prose(word: &str) -> bool {
 
 impl Run {
     pub(crate) fn execute(self) -> Result<(), Failure> {
-        let options = OpenOptions { sessions: self.sessions.sessions(), ..self.open.options() };
+        let (sessions, prefixes) = (self.sessions.sessions(), self.prefixes.prefixes());
+        let options = OpenOptions { sessions, prefixes, ..self.open.options() };
         let options = self.capture.prepare(options)?;
         let models = self.store.models(self.generation.quiet)?;
         let (model, input) = self.request(&models)?;
@@ -98,7 +101,9 @@ impl Run {
                 let shift = self.sessions.shift();
                 let session = Session { engine, model, config, show: self.show(), conversation, shift };
                 let mut engine = session.talk(models.store.home())?;
-                self.capture.write(&name, engine.producer(), self.generation.quiet)
+                let written = self.capture.write(&name, engine.producer(), self.generation.quiet);
+                open::keep_prefixes(&mut engine, self.verbose.verbose);
+                written
             }
         }
     }
@@ -186,6 +191,7 @@ impl Run {
         if self.generation.stats {
             report::experts(answer.experts.as_ref());
         }
+        open::keep_prefixes(&mut engine, self.verbose.verbose);
         if answer.interrupted { Err(Failure::Interrupted) } else { Ok(()) }
     }
 }

@@ -8,6 +8,7 @@ mod generation;
 mod golden;
 mod inside;
 mod packing;
+mod prefixes;
 mod sampling;
 mod session;
 mod store;

@@ -32,7 +32,12 @@ impl Desk {
 
     /// The same, to be watched while it runs.
     pub(crate) fn spawnable(&self) -> std::process::Command {
-        let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin!("turbospark"));
+        self.spawnable_as(assert_cmd::cargo::cargo_bin!("turbospark"))
+    }
+
+    /// Another program that will run it, in the same surroundings.
+    pub(crate) fn spawnable_as(&self, program: impl AsRef<OsStr>) -> std::process::Command {
+        let mut command = std::process::Command::new(program);
         self.settle(|name, value| {
             command.env(name, value);
         });

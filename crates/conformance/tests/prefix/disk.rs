@@ -139,3 +139,44 @@ fn a_folder_that_cannot_be_made_is_named() {
     let error = before.tree.save(&before.sequences, &file, &fingerprint(&model, F32), ANY).expect_err("is a file");
     assert!(matches!(&error, PrefixFileError::Io { path, .. } if *path == file), "{error}");
 }
+
+#[test]
+fn the_files_of_a_folder_have_one_bound_and_the_oldest_make_way() {
+    let model = tiny();
+    let (cached, _) = with_two_prompts(&model);
+    let folder = tempfile::tempdir().expect("is made");
+    let program = lower_for(&CpuDevice::new(Some(2)).caps(), &model.spec, &model.index).expect("lowers");
+    let own = |at: u8| Fingerprint::new(&[at], "cpu", std::slice::from_ref(&program), &roomy(16));
+    let save =
+        |at: u8, limit: u64| cached.tree.save(&cached.sequences, folder.path(), &own(at), limit).expect("is written");
+    let size = save(0, ANY).bytes;
+    let elsewhere = tempfile::tempdir().expect("is made");
+    let paths = [0, 1, 2, 3].map(|at| {
+        let saved = cached.tree.save(&cached.sequences, elsewhere.path(), &own(at), ANY).expect("is written");
+        folder.path().join(saved.path.file_name().expect("a name"))
+    });
+    let there = || (0..4).filter(|at| paths[*at].exists()).collect::<Vec<_>>();
+    let old = |at: usize, seconds: u64| {
+        let file = fs::File::options().append(true).open(&paths[at]).expect("is there");
+        file.set_modified(std::time::SystemTime::now() - std::time::Duration::from_secs(seconds)).expect("is set");
+    };
+    old(0, 100);
+    save(1, 3 * size);
+    old(1, 200);
+    save(2, 3 * size);
+    assert_eq!(there(), [0, 1, 2]);
+    // The one written longest ago goes; one's own is replaced and does not count twice.
+    save(2, 3 * size);
+    assert_eq!(there(), [0, 1, 2]);
+    save(3, 3 * size);
+    assert_eq!(there(), [0, 2, 3]);
+    // What is not one of these files stays, and so does what another process is writing; what a dead one left goes.
+    fs::write(folder.path().join("notes.bin"), [0; 4096]).expect("is written");
+    let part = |id: u32| paths[0].with_extension(format!("part{id}"));
+    fs::write(part(1), "left").expect("is written");
+    let writing = fs::File::create(part(2)).expect("is made");
+    writing.lock().expect("is locked");
+    save(3, size);
+    assert_eq!(there(), [3]);
+    assert!(folder.path().join("notes.bin").exists() && part(2).exists() && !part(1).exists());
+}

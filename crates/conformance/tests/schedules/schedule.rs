@@ -4,6 +4,7 @@
 
 use foundation::TokenId;
 use plan::{Budget, ContextKey, Exec, ExecError, Feed, PrefixTree, Prompt, SequenceId, Sequences, Snapshot, Want};
+use std::collections::BTreeMap;
 use testkit::Random;
 use turbospark_conformance::{TRUNK, difference};
 
@@ -115,11 +116,18 @@ pub(crate) struct Schedule<'a, E> {
     kept: Vec<(Snapshot, Past)>,
     tree: PrefixTree,
     key: ContextKey,
+    /// What happened, and how often.
+    done: &'a mut BTreeMap<String, usize>,
 }
 
 impl<'a, E: Exec> Schedule<'a, E> {
     /// Runs the schedule of a seed; the sequences come back as empty as they were.
-    pub(crate) fn run(sequences: Sequences<E>, texts: &'a Texts, seed: u64) -> (Result<(), String>, Sequences<E>) {
+    pub(crate) fn run(
+        sequences: Sequences<E>,
+        texts: &'a Texts,
+        seed: u64,
+        done: &'a mut BTreeMap<String, usize>,
+    ) -> (Result<(), String>, Sequences<E>) {
         let free = free(&sequences);
         let mut schedule = Self {
             sequences,
@@ -129,7 +137,9 @@ impl<'a, E: Exec> Schedule<'a, E> {
             kept: Vec::new(),
             tree: PrefixTree::new(u64::MAX, &texts.budget),
             key: ContextKey::default(),
+            done,
         };
+        schedule.happened("schedules");
         let mut result = Ok(());
         for step in 0..14 {
             let operation = schedule.random.pick(&OPERATIONS);
@@ -148,6 +158,10 @@ impl<'a, E: Exec> Schedule<'a, E> {
         (result, sequences)
     }
 
+    fn happened(&mut self, what: &str) {
+        *self.done.entry(what.to_owned()).or_default() += 1;
+    }
+
     fn apply(&mut self, operation: Operation) -> Result<(), String> {
         if self.live.is_empty() {
             let text = self.random.below(self.texts.texts.len());
@@ -160,10 +174,12 @@ impl<'a, E: Exec> Schedule<'a, E> {
             Operation::Fork if self.live.len() < LIVE => {
                 let fork = self.sequences.fork(id).map_err(text)?;
                 self.live.push((fork, past));
+                self.happened("fork");
             }
             Operation::Rewind if past.at > 0 => {
                 let to = self.random.below(past.at);
                 self.rewind(at, to)?;
+                self.happened("rewind");
             }
             Operation::Detour => {
                 let count = 1 + self.random.below(30);
@@ -171,21 +187,29 @@ impl<'a, E: Exec> Schedule<'a, E> {
                 let feed = Feed { sequence: id, tokens: &wrong, want: Want::Nothing };
                 if self.make_way(|s| s.run(TRUNK, &[feed], &mut []))? {
                     self.rewind(at, past.at)?;
+                    self.happened("detour");
                 }
             }
             Operation::Keep if self.kept.len() < KEPT => {
                 let snapshot = self.sequences.snapshot(id).map_err(text)?;
                 self.kept.push((snapshot, past));
+                self.happened("keep");
             }
             Operation::Restore if !self.kept.is_empty() => {
                 let (snapshot, past) = &self.kept[self.random.below(self.kept.len())];
                 self.sequences.restore(id, snapshot).map_err(text)?;
+                let swapped = past.text != self.live[at].1.text;
                 self.live[at].1 = *past;
+                self.happened(if swapped { "swap" } else { "restore" });
             }
-            Operation::Depart if past.at <= FORK && past.text < 2 => self.live[at].1.text = 1 - past.text,
+            Operation::Depart if past.at <= FORK && past.text < 2 => {
+                self.live[at].1.text = 1 - past.text;
+                self.happened("depart");
+            }
             Operation::Close => {
                 self.sequences.close(id).map_err(text)?;
                 self.live.swap_remove(at);
+                self.happened("close");
             }
             Operation::Insert => {
                 let tokens = &self.texts.texts[past.text][..past.at];
@@ -199,7 +223,9 @@ impl<'a, E: Exec> Schedule<'a, E> {
                             }
                         }
                         other => {
-                            other.map_err(text)?;
+                            if other.map_err(text)? {
+                                *self.done.entry("insert".to_owned()).or_default() += 1;
+                            }
                             break;
                         }
                     }
@@ -212,10 +238,9 @@ impl<'a, E: Exec> Schedule<'a, E> {
                 let prompt = Prompt { key: &self.key, tokens, marks: &[], tainted_from: None };
                 let opened = self.tree.open(&mut self.sequences, &prompt);
                 self.live.push((opened.sequence, Past { text, at: opened.reused }));
+                self.happened(if opened.reused > 0 { "hit" } else { "miss" });
             }
-            Operation::Evict => {
-                self.tree.evict(&mut self.sequences);
-            }
+            Operation::Evict if self.tree.evict(&mut self.sequences) => self.happened("eviction"),
             _ => {}
         }
         Ok(())
@@ -251,6 +276,13 @@ impl<'a, E: Exec> Schedule<'a, E> {
         if !self.make_way(|s| s.run(TRUNK, &feeds, &mut logits))? {
             return Ok(());
         }
+        self.happened("feed");
+        if chosen.len() > 1 {
+            self.happened("neighbours");
+        }
+        if chosen.iter().any(|(_, rows, _)| *rows == 1) {
+            self.happened("chunk of one");
+        }
         let mut rest = logits.as_slice();
         for (at, rows, want) in chosen {
             let past = self.live[at].1;
@@ -284,11 +316,15 @@ impl<'a, E: Exec> Schedule<'a, E> {
             match run(&mut self.sequences) {
                 Ok(()) => return Ok(true),
                 Err(error) if !is_full(&error) => return Err(error.to_string()),
-                Err(_) if self.tree.evict(&mut self.sequences) => {}
-                Err(_) => match self.kept.pop() {
-                    Some((snapshot, _)) => self.sequences.release(snapshot),
-                    None => return Ok(false),
-                },
+                Err(_) => {
+                    self.happened("no room");
+                    if self.tree.evict(&mut self.sequences) {
+                        self.happened("eviction");
+                    } else {
+                        let Some((snapshot, _)) = self.kept.pop() else { return Ok(false) };
+                        self.sequences.release(snapshot);
+                    }
+                }
             }
         }
     }

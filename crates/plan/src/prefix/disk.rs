@@ -1,15 +1,15 @@
 //! A tree that outlives its process: written whole and in one step, and taken back only if it is what was written.
 
 use super::format::{self, Content, HEAD, NONE, SavedState};
-use super::{ContextKey, PrefixTree, tree};
+use super::{ContextKey, PrefixTree, folder, tree};
 use crate::device::{Exec, Limits, StatePiece};
 use crate::program::{KV_BLOCK, Program};
 use crate::sequences::{Sequences, Stored};
 use crate::{BlockId, StateSlot};
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// Says that two processes would compute the same states from the same tokens.
@@ -27,11 +27,6 @@ impl Fingerprint {
         hash.update(model);
         hash.update(made);
         Self(hash.finalize().into())
-    }
-
-    fn file(&self, folder: &Path) -> PathBuf {
-        let name: String = self.0[..8].iter().map(|byte| format!("{byte:02x}")).collect();
-        folder.join(format!("prefixes-{name}.bin"))
     }
 }
 
@@ -73,7 +68,8 @@ pub struct Restored {
 
 impl PrefixTree {
     /// Writes the most recently used states that fit into `limit` bytes to a file of a folder, which takes the place of
-    /// an earlier one of the same fingerprint all at once.
+    /// an earlier one of the same fingerprint all at once. Files of other fingerprints go, from the oldest on, where all would
+    /// have more than `limit` bytes together.
     pub fn save<E: Exec>(
         &self,
         sequences: &Sequences<E>,
@@ -126,8 +122,8 @@ impl PrefixTree {
             content.states.push(state);
         }
         let file = format::write(&fingerprint.0, &content);
-        let path = fingerprint.file(folder);
-        publish(folder, &path, &file)?;
+        let path = folder::file(folder, &fingerprint.0);
+        folder::publish(folder, &path, &file, limit)?;
         Ok(Saved { path, states: content.states.len(), bytes: file.len() as u64 })
     }
 
@@ -141,7 +137,7 @@ impl PrefixTree {
         fingerprint: &Fingerprint,
         limit: u64,
     ) -> Restored {
-        let path = fingerprint.file(folder);
+        let path = folder::file(folder, &fingerprint.0);
         let ignored = |why: String| Restored { states: 0, note: Some(format!("{} is ignored: {why}", path.display())) };
         match fs::metadata(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Restored::default(),
@@ -149,6 +145,7 @@ impl PrefixTree {
             Ok(found) if found.len() > limit => {
                 return ignored(format!("it has {} bytes and {limit} are allowed", found.len()));
             }
+            Ok(found) if !found.is_file() => return ignored("it is no file".to_owned()),
             Ok(_) => {}
         }
         let file = match fs::read(&path) {
@@ -270,21 +267,4 @@ fn place<E: Exec>(
         slot = slots[at];
     }
     Some(Stored { position: state.tokens.len(), tables, slot })
-}
-
-/// Writes a file beside its place and moves it there when it is complete.
-fn publish(folder: &Path, path: &Path, content: &[u8]) -> Result<(), PrefixFileError> {
-    let io = |path: &Path, source| PrefixFileError::Io { path: path.to_owned(), source };
-    fs::create_dir_all(folder).map_err(|e| io(folder, e))?;
-    let part = path.with_extension(format!("part{}", std::process::id()));
-    let written = File::create(&part).and_then(|mut file| {
-        file.write_all(content)?;
-        file.sync_all()
-    });
-    let moved = written.and_then(|()| fs::rename(&part, path));
-    moved.map_err(|e| {
-        // What is left of it is of no use; that it could not be written is what counts.
-        let _ = fs::remove_file(&part);
-        io(path, e)
-    })
 }

@@ -6,6 +6,7 @@
 //! tree takes more bytes than it may, or when sequences run out of blocks or copies.
 
 mod disk;
+mod folder;
 mod format;
 mod key;
 mod place;

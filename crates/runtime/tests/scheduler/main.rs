@@ -299,15 +299,18 @@ fn a_reader_who_is_gone_or_slow_loses_only_his_own() {
     assert_eq!(scheduler.sequences().free_blocks(), 40);
 }
 
-/// A day in miniature.
-#[test]
-fn twenty_thousand_requests_leave_the_memory_as_it_was() {
-    let answer: String = "x".repeat(40);
-    let mut scheduler = Scheduler::new(scripted(&answer, &[]), tokenizer(), OPTIONS);
-    let (free, mut ended) = (scheduler.sequences().free_blocks(), 0);
+/// A day in miniature: 20,000 requests, some of which nobody waits for and some cancelled.
+fn a_day<E: plan::Exec>(mut scheduler: Scheduler<E>) -> plan::Reuse {
+    let free = |scheduler: &Scheduler<E>| {
+        let sequences = scheduler.sequences();
+        let blocks: Vec<_> = sequences.exec().windows().iter().map(|w| sequences.free_blocks_of(*w)).collect();
+        (blocks, sequences.free_slots())
+    };
+    let (before, mut ended, mut resident) = (free(&scheduler), 0, None);
     let counted = Events::default();
     for n in 0..20_000usize {
-        let prompt = vec![TokenId(97); 1 + n % 37];
+        // Later requests begin as earlier ones did.
+        let prompt = (0..1 + n % 37).map(|at| TokenId(97 + (n % 5 + at * (n % 3)) as u32 % 26)).collect();
         let config = GenerationConfig { max_new_tokens: Some(1 + n % 5), ..GenerationConfig::default() };
         let events = counted.clone();
         let sink = move |event: Event| {
@@ -322,9 +325,44 @@ fn twenty_thousand_requests_leave_the_memory_as_it_was() {
             scheduler.cancel(id);
         }
         ended += counted.lock().drain(..).count();
+        if n == 2_000 {
+            resident = resident_bytes();
+        }
     }
     run_to_end(&mut scheduler);
     ended += counted.lock().len();
     assert_eq!(ended, 20_000);
-    assert_eq!(scheduler.sequences().free_blocks(), free);
+    let reuse = scheduler.prefix_status().reuse;
+    scheduler.forget_prefixes();
+    assert_eq!(free(&scheduler), before);
+    // 4 KiB a request would be 72 MiB; other tests of this process come and go beside it.
+    if let (Some(before), Some(after)) = (resident, resident_bytes()) {
+        println!("{before} bytes in memory, {after} at the end");
+        assert!(after < before + (64 << 20), "{before} bytes in memory, {after} at the end");
+    }
+    reuse
+}
+
+/// What the process has in memory, where the system says.
+fn resident_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    Some(line.trim().split(' ').next()?.parse::<u64>().ok()? << 10)
+}
+
+#[test]
+fn twenty_thousand_requests_leave_the_memory_as_it_was() {
+    let reuse = a_day(Scheduler::new(scripted(&"x".repeat(40), &[]), tokenizer(), OPTIONS));
+    assert_eq!(reuse.hits, 0, "nothing is kept here");
+}
+
+#[test]
+fn twenty_thousand_requests_over_a_prefix_tree_leave_the_memory_as_it_was() {
+    for limit in [u64::MAX, 3000] {
+        let exec = Toy::with_windows(60, (128, 16), 24, vec![None, Some(20)]);
+        let prefixes = support::prefixes(&exec, limit);
+        let scheduler = Scheduler::new(exec, tokenizer(), OPTIONS).keeping(prefixes).0;
+        let reuse = a_day(scheduler);
+        assert!(reuse.hits > 1000 && (reuse.evictions > 1000 || limit > 3000), "{reuse:?}");
+    }
 }
