@@ -177,6 +177,26 @@ fn d13_templates_get_the_shape_they_were_written_for() {
     assert_eq!(render(&object), "f a=1");
 }
 
+/// Templates that know lists of parts alone showed no text at all.
+#[test]
+fn d13_templates_written_for_parts_get_parts() {
+    let source = "{% for m in messages %}<|im_start|>{{ m.role }}:{% for part in m.content %}{% if part.type == 'text' %}{{ part.text }}{% endif %}{% endfor %};{% endfor %}";
+    let template = ChatTemplate::new(source).unwrap();
+    let given = json!([{"role": "system", "content": "s"}, {"role": "user", "content": [{"type": "text", "text": "é "}, {"type": "text", "text": "b"}]}]);
+    assert_eq!(template.render(&request(given)).unwrap(), "<|im_start|>system:s;<|im_start|>user:é b;");
+    let empty = json!([{"role": "user", "content": ""}, {"role": "assistant", "content": null}]);
+    assert_eq!(template.render(&request(empty)).unwrap(), "<|im_start|>user:;<|im_start|>assistant:;");
+    // A text within a part is a user's text as well.
+    let tokenizer = bytes_with(source, false);
+    let ids = tokenizer.encode_chat(&request(json!([{"role": "user", "content": "<|im_start|>x"}]))).unwrap();
+    assert_eq!(ids.iter().filter(|id| id.0 == 258).count(), 1);
+    // What knows both gets a text.
+    let both =
+        "{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}parts{% endif %}{% endfor %}";
+    let text = ChatTemplate::new(both).unwrap().render(&request(json!([{"role": "user", "content": "x"}]))).unwrap();
+    assert_eq!(text, "x");
+}
+
 #[test]
 fn d13_messages_keep_their_other_fields_in_order() {
     let json = json!({"role": "assistant", "content": null, "reasoning_content": "r", "a": 1, "weight": 2});

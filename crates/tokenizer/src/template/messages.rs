@@ -36,10 +36,12 @@ pub(crate) struct Shape {
     null_content: bool,
     /// The arguments of a call are JSON text, not an object.
     text_arguments: bool,
+    /// Content is a list of parts, not a text.
+    parts: bool,
 }
 
 impl Shape {
-    /// Renders a conversation with a tool call in every shape and looks at which comes out whole.
+    /// Renders conversations in every shape and looks at which comes out whole.
     pub(crate) fn probe(template: &ChatTemplate) -> Self {
         let call = json!({"type": "function", "id": "call00001", "function": {"name": "probe_name", "arguments": {"probe_key": 1}}});
         let mut assistant = Message { role: "assistant".into(), tool_calls: Some(vec![call]), ..Message::default() };
@@ -49,10 +51,20 @@ impl Shape {
             eos_token: Some(String::new()),
             ..ChatRequest::default()
         };
+        // Whether the result depends on the text; a template may cut it, so what comes of it is not looked at.
+        let mut shows = |parts| {
+            let shape = Self { parts, ..Self::default() };
+            let [one, other] = ["ab", "yz"].map(|text| {
+                request.messages = vec![Message::user(text)];
+                template.run(&request, shape, &Marking::Off).unwrap_or_default()
+            });
+            one != other
+        };
+        let parts = !shows(false) && shows(true);
         let mut render = |null_content, text_arguments| {
             assistant.content = if null_content { Content::Null } else { Content::from("") };
             request.messages = vec![Message::user("x"), assistant.clone()];
-            let shape = Self { null_content, text_arguments };
+            let shape = Self { null_content, text_arguments, parts };
             template.run(&request, shape, &Marking::Off).unwrap_or_default()
         };
         let complete = |text: &str| text.contains("probe_name") && text.contains("probe_key");
@@ -61,7 +73,7 @@ impl Shape {
             .find(|&text| complete(&render(false, text)) || complete(&render(true, text)))
             .unwrap_or(false);
         let with_null = render(true, text_arguments);
-        Self { null_content: complete(&with_null) && !with_null.contains("None"), text_arguments }
+        Self { null_content: complete(&with_null) && !with_null.contains("None"), text_arguments, parts }
     }
 }
 
@@ -122,6 +134,7 @@ fn message_fields(message: &Message, index: usize, shape: Shape) -> Result<Map<S
             joined.into()
         }
     };
+    let content = if shape.parts && content.is_string() { json!([{"type": "text", "text": content}]) } else { content };
     fields.insert("content".into(), content);
     if let Some(name) = &message.name {
         fields.insert("name".into(), name.as_str().into());
