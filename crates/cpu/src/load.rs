@@ -1,9 +1,11 @@
 //! Weights as the device keeps them: matrices in their stored blocks over the mapped file, vectors as f32.
 
 use crate::kernels::matmul::Matrix;
-use plan::{ExpertMatrix, PlanError, Residency, WeightRole, WeightUse, bank, rounded, stored, values};
+use plan::{
+    ExpertMatrix, PlanError, Residency, WeightRole, WeightUse, bank, check_matrix_type, rounded, stored, values,
+};
 use std::mem::size_of;
-use weights::{DType, Tensor, Weights};
+use weights::{Tensor, Weights};
 
 /// One weight, ready to use.
 #[derive(Debug)]
@@ -25,15 +27,15 @@ impl Stored {
             }
             WeightRole::Experts(count) if matches!(used.residency, Residency::Streamed { .. }) => {
                 for expert in 0..count {
-                    has_kernel(&used.source.to_string(), ExpertMatrix::new(used, weights, expert)?.dtype()?)?;
+                    let dtype = ExpertMatrix::new(used, weights, expert)?.dtype()?;
+                    check_matrix_type(crate::DEVICE_NAME, &used.source.to_string(), dtype)?;
                 }
                 Ok(Self::Streamed)
             }
             WeightRole::Experts(count) if used.residency == Residency::Mapped => {
                 let mapped = |expert| {
-                    let reason = "they are stored in another order or type than they are used in";
                     let tensor = ExpertMatrix::new(used, weights, expert)?.as_stored();
-                    tensor.ok_or_else(|| PlanError::ExpertsNotMapped { name: used.source.to_string(), reason })
+                    tensor.ok_or_else(|| PlanError::ExpertsNotMapped { name: used.source.to_string() })
                 };
                 let experts = (0..count).map(|expert| readable(mapped(expert)?));
                 Ok(Self::Experts(experts.collect::<Result<_, _>>()?))
@@ -91,21 +93,8 @@ pub(crate) fn matrix_of(tensor: &Tensor) -> Matrix<'_> {
 
 /// Fails for types without a kernel.
 fn readable(tensor: Tensor) -> Result<Tensor, PlanError> {
-    has_kernel(tensor.name(), tensor.dtype())?;
+    check_matrix_type(crate::DEVICE_NAME, tensor.name(), tensor.dtype())?;
     Ok(tensor)
-}
-
-fn has_kernel(name: &str, dtype: DType) -> Result<(), PlanError> {
-    if DType::MATRICES.contains(&dtype) {
-        return Ok(());
-    }
-    let known: Vec<_> = DType::MATRICES.iter().map(|t| t.name()).collect();
-    Err(PlanError::UnsupportedType {
-        name: name.to_owned(),
-        dtype: dtype.name().to_owned(),
-        device: crate::DEVICE_NAME.to_owned(),
-        known: known.join(", "),
-    })
 }
 
 #[cfg(test)]

@@ -100,4 +100,14 @@ mod tests {
             assert!(!names.is_empty() && image.len() > 1000);
         }
     }
+
+    /// The grid of IQ3_S stands twice, for two languages.
+    #[test]
+    fn the_grid_is_the_one_of_the_format() {
+        let header = include_str!("../kernels/iq3_s_grid.cuh");
+        let (_, entries) = header.split_once('{').expect("a list");
+        let number = |entry: &str| u32::from_str_radix(entry.trim().strip_prefix("0x")?, 16).ok();
+        let found: Vec<_> = entries.split([',', '}']).filter_map(number).collect();
+        assert_eq!(found, weights::block::iq3_s::GRID);
+    }
 }

@@ -3,7 +3,7 @@
 use crate::driver::At;
 use crate::layout::Layout;
 use crate::{CudaError, driver::Memory};
-use plan::{PlanError, Program, WeightRole, WeightUse, bank, rounded, stored, values};
+use plan::{PlanError, Program, WeightRole, WeightUse, bank, check_matrix_type, rounded, stored, values};
 use std::mem::size_of;
 use weights::{DType, Tensor, Weights};
 
@@ -30,16 +30,8 @@ fn kept_type(used: &WeightUse, weights: &Weights) -> Result<DType, PlanError> {
         return Ok(DType::F32);
     }
     let dtype = used.loaded_type(&|name| weights.get(name).map(Tensor::dtype))?;
-    if DType::MATRICES.contains(&dtype) {
-        return Ok(dtype);
-    }
-    let known: Vec<_> = DType::MATRICES.iter().map(|t| t.name()).collect();
-    Err(PlanError::UnsupportedType {
-        name: used.source.to_string(),
-        dtype: dtype.name().to_owned(),
-        device: crate::DEVICE_NAME.to_owned(),
-        known: known.join(", "),
-    })
+    check_matrix_type(crate::DEVICE_NAME, &used.source.to_string(), dtype)?;
+    Ok(dtype)
 }
 
 /// Bytes a weight takes.

@@ -2,6 +2,7 @@
 
 use crate::device::{Batch, Exec, Limits, Outputs, StateCopy, StatePiece};
 use crate::error::{ExecError, PlanError};
+use crate::experts::ExpertStats;
 use crate::kv::KvPlan;
 use crate::program::{ProgramId, Tap};
 
@@ -54,6 +55,10 @@ where
 
     fn copy_states(&mut self, copies: &[StateCopy]) -> Result<(), ExecError> {
         self.exec.copy_states(copies)
+    }
+
+    fn expert_stats(&self) -> Option<ExpertStats> {
+        self.exec.expert_stats()
     }
 
     fn save_state(&self, piece: StatePiece, bytes: &mut Vec<u8>) -> bool {

@@ -109,13 +109,11 @@ pub enum PlanError {
     },
     /// Experts that are not in the file as they are used.
     #[error(
-        "the experts of `{name}` cannot be used where they are mapped: {reason}; use --experts streamed or --experts ram"
+        "the experts of `{name}` cannot be used where they are mapped: they are stored in another order or type than they are used in; use --experts streamed or --experts ram"
     )]
     ExpertsNotMapped {
         /// The expression.
         name: String,
-        /// Why not.
-        reason: &'static str,
     },
     /// A device that keeps all experts in memory.
     #[error("{device} keeps all experts in memory; leave --experts out or give --experts ram")]

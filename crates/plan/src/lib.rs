@@ -45,7 +45,7 @@ pub use quantise::{quantise, routers};
 pub use scripted::{Fault, Script, ScriptedExec};
 pub use sequences::{Feed, Room, SequenceId, Sequences, Snapshot, Want};
 pub use slots::assign_slots;
-pub use source::{bank, check, rounded, stored, stored_type, values};
+pub use source::{bank, check, check_matrix_type, rounded, stored, stored_type, values};
 pub use steering::{Edit, Products, Steer, SteerMode};
 pub use step::{
     BankWeights, BlockScore, DeltaShape, Part, Place, Point, RopeId, Select, Slot, StateId, Step, WeightId,

@@ -71,6 +71,20 @@ fn shape_of(source: &Source, index: &WeightIndex) -> Result<[usize; 2], PlanErro
     }
 }
 
+/// Fails for a type that a device with kernels for [`DType::MATRICES`] cannot compute with.
+pub fn check_matrix_type(device: &str, name: &str, dtype: DType) -> Result<(), PlanError> {
+    if DType::MATRICES.contains(&dtype) {
+        return Ok(());
+    }
+    let known: Vec<_> = DType::MATRICES.iter().map(|t| t.name()).collect();
+    Err(PlanError::UnsupportedType {
+        name: name.to_owned(),
+        dtype: dtype.name().to_owned(),
+        device: device.to_owned(),
+        known: known.join(", "),
+    })
+}
+
 /// The type a source has once it is loaded, given the types of the stored tensors.
 pub fn stored_type(source: &Source, dtype: &dyn Fn(&str) -> Option<DType>) -> Result<DType, PlanError> {
     Ok(match source {

@@ -136,10 +136,10 @@ impl Answer {
             return Ok(Some(reason));
         }
         self.history.push_chosen(chosen, &self.shaping);
-        Ok(match () {
-            () if ended => Some(StopReason::Complete),
-            () if self.sink.committed() == self.budget => Some(StopReason::MaxTokens),
-            () => None,
+        Ok(if ended {
+            Some(StopReason::Complete)
+        } else {
+            (self.sink.committed() == self.budget).then_some(StopReason::MaxTokens)
         })
     }
 

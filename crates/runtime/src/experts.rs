@@ -145,18 +145,17 @@ pub(crate) fn place(
             }
         }
     };
-    if residency != Residency::Ram && caps.places_experts {
-        // Whoever asks for experts outside memory is told why they cannot be.
-        let places = banks(program, weights)?;
-        let named = |place: &BankPlace| program.weight(place.bank.weights[0]).source.to_string();
-        if let Some((place, reason)) = places.iter().find_map(|p| Some((p, p.unmapped?)))
-            && residency == Residency::Mapped
-        {
-            return Err(PlanError::ExpertsNotMapped { name: named(place), reason }.into());
-        }
+    // Whoever asks for experts outside memory is told why they cannot be.
+    let elsewhere = residency != Residency::Ram;
+    let places = if elsewhere && caps.places_experts { places? } else { places.unwrap_or_default() };
+    if residency == Residency::Mapped
+        && caps.places_experts
+        && let Some(place) = places.iter().find(|p| !p.mappable)
+    {
+        let name = program.weight(place.bank.weights[0]).source.to_string();
+        return Err(PlanError::ExpertsNotMapped { name }.into());
     }
     uses.iter().for_each(|bank| program.keep_experts(bank, residency));
-    let places = places.unwrap_or_default();
     let layer = |place: &BankPlace| ExpertLayerReport {
         layer: place.bank.layer,
         experts: place.bank.experts,
@@ -170,8 +169,7 @@ pub(crate) fn place(
         Residency::Streamed { slots } => streamed_bytes(&places, |_| Some(slots)),
     };
     let report = ExpertReport { layers: places.iter().map(layer).collect(), held, arithmetic: sum };
-    let elsewhere = residency != Residency::Ram && options.context.is_none();
-    Ok(Placed { report: Some(report), context: elsewhere.then_some(context) })
+    Ok(Placed { report: Some(report), context: (elsewhere && options.context.is_none()).then_some(context) })
 }
 
 /// Where experts are kept that do not all fit into memory, and the sum behind it. `full` has them all in memory.
@@ -193,7 +191,7 @@ fn within(
         mebibytes(left),
     );
     // Pages of the files can always be dropped: what nearly fits is best left to the system's cache.
-    if may_map && places.iter().all(|place| place.unmapped.is_none()) && experts / 10 * 9 <= left {
+    if may_map && places.iter().all(|place| place.mappable) && experts / 10 * 9 <= left {
         return Ok((Residency::Mapped, format!("{sum} for experts of {}", mebibytes(experts))));
     }
     match slots_within(places, left) {

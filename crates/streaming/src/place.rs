@@ -17,8 +17,8 @@ pub struct BankPlace {
     pub bytes: u64,
     /// Bytes of one expert in a slot of its own.
     pub slot: u64,
-    /// Why the experts cannot be used where they are mapped.
-    pub unmapped: Option<&'static str>,
+    /// Whether the experts can be used where they are mapped: they are stored in the order and type they are used in.
+    pub mappable: bool,
     pub(crate) experts: Vec<ExpertPlace>,
 }
 
@@ -60,9 +60,8 @@ impl BankPlace {
         let expert = |expert: usize| ExpertPlace::new(program, &bank, weights, expert);
         let experts = (0..bank.experts).map(expert).collect::<Result<Vec<_>, _>>()?;
         let bytes = experts.iter().map(|e| e.parts.iter().map(PartPlace::bytes).sum::<u64>()).sum();
-        let made = experts.iter().flat_map(|e| &e.parts).any(|p| matches!(p, PartPlace::Made { .. }));
-        let unmapped = made.then_some("they are stored in another order or type than they are used in");
-        let mut place = Self { bank, bytes, slot: 0, unmapped, experts };
+        let mappable = experts.iter().flat_map(|e| &e.parts).all(|p| matches!(p, PartPlace::AsStored { .. }));
+        let mut place = Self { bank, bytes, slot: 0, mappable, experts };
         let largest = |of: &dyn Fn(&ExpertPlace) -> u64| place.experts.iter().map(of).max().unwrap_or(0);
         place.slot = place.buffer() * u64::from(place.keeps_buffers()) + largest(&ExpertPlace::made_bytes);
         Ok(place)

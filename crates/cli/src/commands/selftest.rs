@@ -82,10 +82,10 @@ impl UseDevice for Check {
 
     fn with<D: Device>(self, device: &D, _: usize) -> Result<usize, RuntimeError> {
         let mut failed = 0;
-        for suite in self.suites {
+        for suite in &self.suites {
             match suite {
-                Suite::Steps => failed += self.device.check("steps", device, &[("steps", steps::<D>)]),
-                Suite::Golden => failed += self.device.check("golden", device, &[("golden models", golden::<D>)]),
+                Suite::Steps => failed += self.parts("steps", device, &[("steps", steps::<D>)]),
+                Suite::Golden => failed += self.parts("golden", device, &[("golden models", golden::<D>)]),
                 Suite::Exact => {
                     let parts: &[Part<D>] = &[
                         ("chunks", exact::chunks_change_no_bit::<D>),
@@ -94,7 +94,7 @@ impl UseDevice for Check {
                         ("forks and snapshots", exact::the_way_to_a_past_changes_no_bit::<D>),
                         ("rewinds", exact::a_rewind_to_any_position_changes_no_bit::<D>),
                     ];
-                    failed += self.device.check("exact", device, parts);
+                    failed += self.parts("exact", device, parts);
                 }
             }
         }
@@ -105,13 +105,9 @@ impl UseDevice for Check {
 /// A name and what it checks.
 type Part<D> = (&'static str, fn(&D, &mut Failures));
 
-/// Runs parts of a suite and prints a line each, and a line for each case that failed.
-trait RunParts {
-    fn check<D: Device>(&self, suite: &str, device: &D, parts: &[Part<D>]) -> usize;
-}
-
-impl RunParts for DeviceKind {
-    fn check<D: Device>(&self, suite: &str, device: &D, parts: &[Part<D>]) -> usize {
+impl Check {
+    /// Runs parts of a suite and prints a line each, and a line for each case that failed; how many did.
+    fn parts<D: Device>(&self, suite: &str, device: &D, parts: &[Part<D>]) -> usize {
         let mut all = 0;
         for (name, part) in parts {
             let started = Instant::now();
@@ -130,7 +126,8 @@ impl RunParts for DeviceKind {
             let seconds = started.elapsed().as_secs_f64();
             let right = cases.saturating_sub(failed.len());
             // Progress is for people; the exit code counts.
-            let _ = output::write(&format!("{self} {suite}: {name}: {right} of {cases} right, {seconds:.1} s\n"));
+            let _ =
+                output::write(&format!("{} {suite}: {name}: {right} of {cases} right, {seconds:.1} s\n", self.device));
             for case in &failed {
                 let _ = output::write(&format!("  {case}\n"));
             }
